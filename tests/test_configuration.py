@@ -1,0 +1,101 @@
+from pathlib import Path
+
+import pytest
+
+from sbjax.configuration import ConfigurationError, ModelSource, load_config
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
+
+GOOD = """
+name = "pair"
+dtype = "float32"
+[target]
+hub = "owner/large"
+[draft]
+folder = "small"
+[method]
+name = "SpS"
+draft_length = 3
+[sampling]
+temperature = 0.5
+top_k = 40
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "pair.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_pair_of_the_design_has_a_configuration():
+    assert {path.stem for path in CONFIGS} == {
+        "demo",
+        "qwen2.5-coder",
+        "llama-68m-7b",
+        "vicuna-68m-13b",
+        "deepseek-coder-1.3b-33b",
+        "llama-3.1-8b-70b",
+    }
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configurations_load(path):
+    config = load_config(path)
+    assert config.name == path.stem
+    assert config.draft is not None
+    for source in (config.target, config.draft):
+        if source.folder is not None:
+            assert source.folder.is_absolute() and ".." not in source.folder.parts
+        else:
+            assert source.hub.count("/") == 1
+    assert config.target != config.draft
+
+
+def test_fields(tmp_path):
+    config = load_config(write(tmp_path, GOOD))
+    assert config.target == ModelSource(hub="owner/large")
+    assert config.draft == ModelSource(folder=tmp_path.resolve() / "small")
+    assert (config.method.name, dict(config.method.settings)) == ("SpS", {"draft_length": 3})
+    assert dict(config.sampling) == {"temperature": 0.5, "top_k": 40}
+
+
+def test_settings_are_read_only(tmp_path):
+    config = load_config(write(tmp_path, GOOD))
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        config.sampling["temperature"] = 1.0
+
+
+def test_draft_and_sampling_may_be_left_out(tmp_path):
+    text = 'name = "a"\ndtype = "bfloat16"\n[target]\nhub = "o/n"\n[method]\nname = "Autoregressive"\n'
+    config = load_config(write(tmp_path, text))
+    assert config.draft is None and dict(config.sampling) == {} and dict(config.method.settings) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('name = "pair"', 'nmae = "pair"', "nmae"),
+        ('name = "pair"', "", "missing key name"),
+        ('name = "pair"', "name = 3", "name must be str"),
+        ('dtype = "float32"', 'dtype = "float31"', "float31"),
+        ('hub = "owner/large"', "", "exactly one of hub and folder"),
+        ('hub = "owner/large"', 'hub = "o/n"\nfolder = "x"', "exactly one of hub and folder"),
+        ('hub = "owner/large"', 'hug = "owner/large"', "hug"),
+        ('name = "SpS"', "", r"\[method\] missing key name"),
+        ("top_k = 40", "top_k = 1.5", r"top_k must be int, got 1\.5"),
+        ("top_k = 40", "top_k = true", "top_k must be int, got True"),
+        ("top_k = 40", "repetition_penalty = 1.1", "repetition_penalty"),
+        ("top_k = 40", "top_k = ", "not a TOML file"),
+    ],
+)
+def test_wrong_keys_are_named_with_their_file(tmp_path, old, new, named):
+    path = write(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigurationError, match=named) as raised:
+        load_config(path)
+    assert str(path) in str(raised.value)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_config(tmp_path / "none.toml")
