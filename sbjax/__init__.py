@@ -1,0 +1,1 @@
+"""Exact, branch-parallel speculative decoding in JAX."""

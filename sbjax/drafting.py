@@ -1,0 +1,156 @@
+"""Drafting one chain: the draft catches up with the text, then guesses token by token."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sbjax.cache import KVCache
+from sbjax.engine import Engine, State
+from sbjax.indexing import span, take
+from sbjax.language_model import Params
+from sbjax.verification import Trunk, choose, shared_noise
+
+
+class Chain(NamedTuple):
+    """What drafting leaves behind.
+
+    Attributes:
+      trunk: the drafted tokens.
+      cache: the draft's cache; its length still that of before the round.
+      processed: ``[B]`` int32, slots of ``cache`` that hold the text followed by the trunk.
+      noise: the source of chance.
+      forwards: ``[]`` int32, how many forwards were run.
+    """
+
+    trunk: Trunk
+    cache: KVCache | None
+    processed: jax.Array
+    noise: object
+    forwards: jax.Array
+
+
+class _Carry(NamedTuple):
+    step: jax.Array
+    logits: jax.Array
+    tokens: jax.Array
+    laws: jax.Array | None
+    text: jax.Array | None
+    noise: object
+    cache: KVCache
+    forwards: jax.Array
+
+
+def no_chain(engine: Engine, state: State) -> Chain:
+    """An empty trunk, for plain decoding."""
+    rows = state.text.shape[0]
+    shared = _round_noise(engine, state, 1)
+    trunk = Trunk(jnp.zeros((rows, 0), jnp.int32), jnp.zeros(rows, jnp.int32), None, shared)
+    return Chain(trunk, state.draft, jnp.zeros(rows, jnp.int32), state.noise, jnp.int32(0))
+
+
+def draft_chain(engine: Engine, params: Params, state: State) -> Chain:
+    """Drafts up to ``G`` tokens a row, as far as the row's limit and the draft's context go.
+
+    A row that cannot draft has an empty trunk: its round is one of plain decoding.
+    """
+    length = _trunk_length(engine, state)
+    shared = _round_noise(engine, state, engine.method.draft_length + 1)
+    drafting = length > 0
+    behind = state.length - state.draft.length
+    two_wide = jnp.any(drafting & (behind > 1))
+    carry = jax.lax.cond(
+        jnp.any(drafting),
+        lambda: jax.lax.cond(
+            two_wide, lambda: _catch_up(engine, params, state, 2), lambda: _catch_up(engine, params, state, 1)
+        ),
+        lambda: _first(engine, state, state.draft, _zeros(engine, state), 0),
+    )
+
+    carry = jax.lax.while_loop(
+        lambda carry: jnp.any(carry.step < length),
+        lambda carry: _guess(engine, shared, state, _advance(engine, params, carry)),
+        _guess(engine, shared, state, carry),
+    )
+    trunk = Trunk(carry.tokens, length, carry.laws, shared)
+    processed = jnp.where(drafting, state.length + carry.step - 1, state.draft.length)
+    cache = carry.cache.with_length(state.draft.length)
+    return Chain(trunk, cache, processed, carry.noise, carry.forwards)
+
+
+def _round_noise(engine: Engine, state: State, positions: int) -> jax.Array | None:
+    """The shared noise of the round's positions, made once for draft and target."""
+    if engine.rule != "match":
+        return None
+    places = span(state.length, positions)
+    return shared_noise(state.noise, places, engine.vocab_size, state.sampling)
+
+
+def _trunk_length(engine: Engine, state: State) -> jax.Array:
+    """How many tokens each row drafts: ``[B]`` int32.
+
+    The target adds one token of its own, so a row with ``r`` tokens to go drafts at most ``r - 1``.
+    The draft processes all but the last token it draws. A row it fell behind of stays without it.
+    """
+    left = state.limit - state.length - 1
+    room = engine.draft.max_length - state.length + 1
+    cap = jnp.minimum(jnp.minimum(left, room), engine.method.draft_length)
+    reachable = state.alive & (state.length - state.draft.length <= 2)
+    return jnp.where(reachable, jnp.maximum(cap, 0), 0).astype(jnp.int32)
+
+
+def _zeros(engine: Engine, state: State) -> jax.Array:
+    return jnp.zeros((state.text.shape[0], engine.vocab_size), jnp.float32)
+
+
+def _first(engine: Engine, state: State, cache: KVCache, logits: jax.Array, forwards: int) -> _Carry:
+    """The loop's start: nothing guessed, the row of scores behind the text at hand."""
+    rows, g = state.text.shape[0], engine.method.draft_length
+    laws = None if engine.rule == "match" else jnp.zeros((rows, g, engine.vocab_size), jnp.float32)
+    tokens = jnp.zeros((rows, g), jnp.int32)
+    return _Carry(
+        jnp.int32(0), logits, tokens, laws, state.text_hash, state.noise, cache, jnp.int32(forwards)
+    )
+
+
+def _catch_up(engine: Engine, params: Params, state: State, width: int) -> _Carry:
+    """Feeds the one or two last tokens of the text, whichever the draft has not seen.
+
+    After a fully accepted trunk the draft lacks its own last token beside the pending one. A row that
+    lacks one token reads a dead second one, whose slot is overwritten by the next step.
+    """
+    cache = state.draft
+    positions = span(cache.length, width)
+    tokens = take(state.text, positions)
+    out = engine.draft.forward(params, tokens, positions, cache)
+    last = jnp.clip(state.length - 1 - cache.length, 0, width - 1)
+    hidden = take(out.hidden, last[:, None])
+    logits = _logits(engine, params, hidden)
+    return _first(engine, state, out.cache.with_length(state.length), logits, 1)
+
+
+def _guess(engine: Engine, shared, state: State, carry: _Carry) -> _Carry:
+    """Chooses the next token from the row of scores at hand."""
+    step = carry.step
+    row = None if shared is None else jax.lax.dynamic_index_in_dim(shared, step, 1, keepdims=False)
+    token, law, noise = choose(engine.rule, carry.logits, row, carry.text, carry.noise, state.sampling)
+    text = None if carry.text is None else noise.extend(carry.text, token[:, None])[:, 1]
+    laws = None if law is None else carry.laws.at[:, step].set(law)
+    tokens = carry.tokens.at[:, step].set(token)
+    return carry._replace(step=step + 1, tokens=tokens, laws=laws, text=text, noise=noise)
+
+
+def _advance(engine: Engine, params: Params, carry: _Carry) -> _Carry:
+    """Processes the token just chosen."""
+    cache = carry.cache
+    token = jax.lax.dynamic_index_in_dim(carry.tokens, carry.step - 1, 1)
+    out = engine.draft.forward(params, token, cache.length[:, None], cache)
+    logits = _logits(engine, params, out.hidden)
+    cache = out.cache.with_length(cache.length + 1)
+    return carry._replace(logits=logits, cache=cache, forwards=carry.forwards + 1)
+
+
+def _logits(engine: Engine, params: Params, hidden: jax.Array) -> jax.Array:
+    """Draft logits ``[B, V]`` of ``hidden [B, 1, D]``; a row with NaN guesses nothing in particular."""
+    logits = engine.draft.logits(params, hidden)[:, 0, : engine.vocab_size]
+    return jnp.where(jnp.isnan(logits), jnp.float32(-1e30), logits)

@@ -1,0 +1,141 @@
+"""What changes the program (the engine, static) and what a run carries along (the state, a pytree)."""
+
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from sbjax.cache import KVCache
+from sbjax.language_model import LanguageModel
+from sbjax.methods.base import Method
+from sbjax.noise import KeyedNoise, ScriptedNoise
+from sbjax.scores import Sampling
+from sbjax.statistics import Statistics
+
+RUNNING, STOP, LENGTH, INVALID = range(4)
+"""Status of a row: alive; ended by a stop token; at its limit; the target gave no usable logits."""
+
+RULES = ("match", "token", "block")
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """Everything that changes the compiled program.
+
+    Attributes:
+      target: the model whose text is reproduced.
+      draft: the model that guesses; None for methods without one.
+      method: the policy of the round.
+      vocab_size: ``V``, the real vocabulary; columns of the models past it are cut off.
+      rule: "match" (the shared-noise rule), "token" or "block" (see ``verification``).
+      log_probs: whether to record the log-probability of every emitted token.
+
+    Raises:
+      ValueError: if the parts do not fit together.
+    """
+
+    target: LanguageModel
+    draft: LanguageModel | None
+    method: Method
+    vocab_size: int
+    rule: str = "match"
+    log_probs: bool = False
+
+    def __post_init__(self):
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+        if self.method.draft_length and self.draft is None:
+            raise ValueError(f"{type(self.method).__name__} needs a draft model; plain decoding is Autoregressive()")
+        for name, model in (("target", self.target), ("draft", self.draft)):
+            if model is not None and model.vocab_size < self.vocab_size:
+                raise ValueError(
+                    f"the {name} has {model.vocab_size} logits, fewer than the vocabulary of {self.vocab_size}"
+                )
+
+    @property
+    def slack(self) -> int:
+        """Slots that a round can write past the committed text."""
+        return self.method.draft_length + 1
+
+
+@chex.dataclass(frozen=True, mappable_dataclass=False)
+class State:
+    """A run between two rounds: fixed shapes, donated from call to call.
+
+    Attributes:
+      text: ``[B, S]`` int32, prompt and generated tokens; the last committed one is pending, the
+        target has not processed it yet.
+      length: ``[B]`` int32, committed tokens, prompt included.
+      limit: ``[B]`` int32, the largest length the row may reach.
+      status: ``[B]`` int32, RUNNING, STOP, LENGTH or INVALID.
+      stop_ids: ``[B, E]`` int32, tokens that end the row; -1 fills up.
+      sampling: settings of every row.
+      noise: the source of chance.
+      text_hash: ``[B]``, the noise's hash of the generated text; None under the shared-noise rule.
+      target: the target's cache, ``length - 1`` slots filled.
+      draft: the draft's cache, or None.
+      log_probs: ``[B, S]`` float32 beside ``text``, or None.
+      statistics: the counters.
+    """
+
+    text: jax.Array
+    length: jax.Array
+    limit: jax.Array
+    status: jax.Array
+    stop_ids: jax.Array
+    sampling: Sampling
+    noise: KeyedNoise | ScriptedNoise
+    text_hash: jax.Array | None
+    target: KVCache
+    draft: KVCache | None
+    log_probs: jax.Array | None
+    statistics: Statistics
+
+    @property
+    def alive(self) -> jax.Array:
+        """``[B]`` bool, rows that still run."""
+        return self.status == RUNNING
+
+
+def create_state(
+    engine: Engine,
+    text: jax.Array,
+    length: jax.Array,
+    limit: jax.Array,
+    stop_ids: jax.Array,
+    sampling: Sampling,
+    noise: Any,
+    slots: int,
+) -> State:
+    """Lays out a run before its prefill.
+
+    Args:
+      engine: the static part.
+      text: ``[B, P]`` int32, the prompts, filled up behind their length with anything.
+      length: ``[B]`` int32, tokens of every prompt, at least one.
+      limit: ``[B]`` int32, see ``State``.
+      stop_ids: ``[B, E]`` int32, see ``State``.
+      sampling: settings of every row.
+      noise: the source of chance.
+      slots: ``S``; the caller has seen to it that ``limit + engine.slack`` fits.
+    """
+    rows = text.shape[0]
+    draft = engine.draft if engine.method.draft_length else None
+    text = jnp.pad(text.astype(jnp.int32), ((0, 0), (0, slots - text.shape[1])))
+    return State(
+        text=text,
+        # Copies, since the state is donated and the caller may keep what was passed.
+        length=jnp.array(length, jnp.int32),
+        limit=jnp.array(limit, jnp.int32),
+        status=jnp.where(length < limit, RUNNING, LENGTH).astype(jnp.int32),
+        stop_ids=jnp.array(stop_ids, jnp.int32),
+        sampling=sampling,
+        noise=noise,
+        text_hash=None if engine.rule == "match" else noise.start(),
+        target=KVCache.create(engine.target.cache_spec, rows, slots),
+        draft=None if draft is None else KVCache.create(draft.cache_spec, rows, slots),
+        log_probs=jnp.zeros(text.shape, jnp.float32) if engine.log_probs else None,
+        statistics=Statistics.create(rows, engine.method.draft_length),
+    )
