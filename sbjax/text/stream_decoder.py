@@ -37,6 +37,7 @@ class StreamDecoder:
         self._tokenizer = tokenizer
         self._skip = skip_special_tokens
         self._window: list[int] = []
+        self._run: list[int] = []  # byte tokens behind the window, not decoded yet
         self._shown = 0  # characters of the window's text that were given out
 
     def push(self, ids: Sequence[int]) -> str:
@@ -48,10 +49,15 @@ class StreamDecoder:
         Returns:
           The text that is certain now and was not before; often empty.
         """
-        ids = self._tokenizer.check_ids(ids)
-        self._window += [index for index in ids if self._tokenizer.has_text(index, self._skip)]
-        if not self._window or self._tokenizer.is_byte(self._window[-1]):
+        ids = [
+            index for index in self._tokenizer.check_ids(ids) if self._tokenizer.has_text(index, self._skip)
+        ]
+        settled = max((n for n, index in enumerate(ids, 1) if not self._tokenizer.is_byte(index)), default=0)
+        if not settled:
+            self._run += ids
             return ""
+        self._window += self._run + ids[:settled]
+        self._run = ids[settled:]
         text = self._certain()
         new, self._shown = text[self._shown :], len(text)
         if len(self._window) > _CONTEXT:
@@ -67,16 +73,16 @@ class StreamDecoder:
     def finish(self) -> str:
         """Ends the text: returns what was held back, with replacement characters for missing bytes."""
         rest = self._rest()
-        self._window, self._shown = [], 0
+        self._window, self._run, self._shown = [], [], 0
         return rest
 
     def _rest(self) -> str:
-        return self._decode()[self._shown :]
+        return self._decode(self._window + self._run)[self._shown :]
 
-    def _decode(self) -> str:
-        return self._tokenizer.decode(self._window, skip_special_tokens=self._skip)
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)
 
     def _certain(self) -> str:
         """The window's text without a last character that more bytes could still complete."""
-        text = self._decode()
+        text = self._decode(self._window)
         return text[:-1] if text.endswith(_REPLACEMENT) else text

@@ -1,4 +1,4 @@
-"""tokenizer.model: ids and texts equal transformers' tokenizers of the same kind, and sentencepiece itself."""
+"""tokenizer.model: ids and texts equal those of transformers and of sentencepiece itself."""
 
 import json
 
