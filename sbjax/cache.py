@@ -82,8 +82,8 @@ class KVCache:
         visible = self._visible(positions, mask, window)
         out = attention(query, keys, values, visible, scale=scale, softcap=softcap)
         cache = self.replace(
-            keys=self.keys[:layer] + (keys,) + self.keys[layer + 1 :],
-            values=self.values[:layer] + (values,) + self.values[layer + 1 :],
+            keys=(*self.keys[:layer], keys, *self.keys[layer + 1 :]),
+            values=(*self.values[:layer], values, *self.values[layer + 1 :]),
         )
         return out, cache
 

@@ -1,7 +1,6 @@
 """What changes the program (the engine, static) and what a run carries along (the state, a pytree)."""
 
 import dataclasses
-from typing import Any
 
 import chex
 import jax
@@ -47,11 +46,12 @@ class Engine:
         if self.rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         if self.method.draft_length and self.draft is None:
-            raise ValueError(f"{type(self.method).__name__} needs a draft model; plain decoding is Autoregressive()")
+            name = type(self.method).__name__
+            raise ValueError(f"{name} needs a draft model; plain decoding is Autoregressive()")
         for name, model in (("target", self.target), ("draft", self.draft)):
             if model is not None and model.vocab_size < self.vocab_size:
                 raise ValueError(
-                    f"the {name} has {model.vocab_size} logits, fewer than the vocabulary of {self.vocab_size}"
+                    f"the {name} has {model.vocab_size} logits for a vocabulary of {self.vocab_size}"
                 )
 
     @property
@@ -106,36 +106,35 @@ def create_state(
     limit: jax.Array,
     stop_ids: jax.Array,
     sampling: Sampling,
-    noise: Any,
-    slots: int,
+    noise: KeyedNoise | ScriptedNoise,
+    target: KVCache,
+    draft: KVCache | None,
 ) -> State:
-    """Lays out a run before its prefill.
+    """Lays out a run; the fields are those of ``State``.
 
     Args:
       engine: the static part.
-      text: ``[B, P]`` int32, the prompts, filled up behind their length with anything.
+      text: ``[B, S]`` int32, the prompts, filled up behind their length with anything.
       length: ``[B]`` int32, tokens of every prompt, at least one.
-      limit: ``[B]`` int32, see ``State``.
-      stop_ids: ``[B, E]`` int32, see ``State``.
+      limit: ``[B]`` int32; the caller has seen to it that ``limit + engine.slack <= S``.
+      stop_ids: ``[B, E]`` int32.
       sampling: settings of every row.
       noise: the source of chance.
-      slots: ``S``; the caller has seen to it that ``limit + engine.slack`` fits.
+      target: the target's cache, all but the last token of every prompt read.
+      draft: the draft's cache, likewise, or None.
     """
-    rows = text.shape[0]
-    draft = engine.draft if engine.method.draft_length else None
-    text = jnp.pad(text.astype(jnp.int32), ((0, 0), (0, slots - text.shape[1])))
+    # Copies, since the state is donated and the caller may keep what was passed.
     return State(
-        text=text,
-        # Copies, since the state is donated and the caller may keep what was passed.
+        text=jnp.array(text, jnp.int32),
         length=jnp.array(length, jnp.int32),
         limit=jnp.array(limit, jnp.int32),
         status=jnp.where(length < limit, RUNNING, LENGTH).astype(jnp.int32),
         stop_ids=jnp.array(stop_ids, jnp.int32),
-        sampling=sampling,
-        noise=noise,
+        sampling=jax.tree.map(jnp.copy, sampling),
+        noise=jax.tree.map(jnp.copy, noise),
         text_hash=None if engine.rule == "match" else noise.start(),
-        target=KVCache.create(engine.target.cache_spec, rows, slots),
-        draft=None if draft is None else KVCache.create(draft.cache_spec, rows, slots),
+        target=target,
+        draft=draft,
         log_probs=jnp.zeros(text.shape, jnp.float32) if engine.log_probs else None,
-        statistics=Statistics.create(rows, engine.method.draft_length),
+        statistics=Statistics.create(text.shape[0], engine.method.draft_length),
     )

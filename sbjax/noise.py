@@ -55,7 +55,7 @@ class KeyedNoise:
         return jax.vmap(jax.random.fold_in, (0, None))(self.row_key, 0)
 
     def extend(self, text: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Hashes ``[B, T + 1]`` of the text with hash ``text [B]`` and ``0 .. T`` of ``tokens [B, T]`` behind it."""
+        """Hashes ``[B, T + 1]`` of the text ``text [B]`` with ``0 .. T`` of ``tokens [B, T]`` behind it."""
         hashes = [text]
         for token in tokens.T:
             hashes.append(jax.vmap(jax.random.fold_in)(hashes[-1], token))
@@ -70,7 +70,7 @@ class KeyedNoise:
         noise = jax.vmap(lambda k: jax.random.gumbel(k, weights.shape[1:], jnp.float32))(keys)
         return jnp.argmax(jnp.log(weights) + noise, -1).astype(jnp.int32), self
 
-    def accept(self, p, q, text: jax.Array, purpose: Purpose) -> tuple[jax.Array, "KeyedNoise"]:
+    def accept(self, p, q, text, purpose: Purpose) -> tuple[jax.Array, "KeyedNoise"]:
         """Tests ``[B]`` bool with chance ``min(1, p / q)``: strict and without division."""
         keys = jax.vmap(jax.random.fold_in, (0, None))(text, int(purpose))
         u = jax.vmap(lambda k: jax.random.uniform(k, (), jnp.float32))(keys)
@@ -109,12 +109,14 @@ class ScriptedNoise:
         """See ``KeyedNoise.extend``."""
         return jnp.zeros((text.shape[0], tokens.shape[1] + 1), jnp.int32)
 
-    def draw(self, weights: jax.Array, text: jax.Array, purpose: Purpose) -> tuple[jax.Array, "ScriptedNoise"]:
+    def draw(
+        self, weights: jax.Array, text: jax.Array, purpose: Purpose
+    ) -> tuple[jax.Array, "ScriptedNoise"]:
         """Returns the scripted token of every row and multiplies in its probability."""
         del text, purpose
         return self._take(weights / weights.sum(-1, keepdims=True))
 
-    def accept(self, p, q, text: jax.Array, purpose: Purpose) -> tuple[jax.Array, "ScriptedNoise"]:
+    def accept(self, p, q, text, purpose: Purpose) -> tuple[jax.Array, "ScriptedNoise"]:
         """Returns the scripted verdict of every row and multiplies in its probability."""
         del text, purpose
         chance = jnp.where(q > 0, jnp.minimum(p / jnp.where(q > 0, q, 1), 1), (p > 0).astype(jnp.float32))

@@ -27,9 +27,7 @@ def serial_round(engine: Engine, params: dict[str, Params], state: State) -> Sta
     else:
         chain = no_chain(engine, state)
     logits, cache = _target_rows(engine, params["target"], state, chain)
-    outcome, noise = verify(
-        engine.rule, logits, chain.trunk, state.text_hash, chain.noise, state.sampling
-    )
+    outcome, noise = verify(engine.rule, logits, chain.trunk, state.text_hash, chain.noise, state.sampling)
     state = state.replace(target=cache, noise=noise)
     return _commit(engine, state, chain, outcome, logits)
 

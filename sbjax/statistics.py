@@ -68,6 +68,10 @@ class Statistics:
             draft_forwards=self.draft_forwards + draft_forwards,
         )
 
+    def host(self) -> "Statistics":
+        """The counters as numpy arrays."""
+        return jax.tree.map(np.asarray, self)
+
 
 def summary(statistics: Statistics) -> dict[str, float | int | list]:
     """The figures of a run over all its rows, as plain numbers.
@@ -75,7 +79,7 @@ def summary(statistics: Statistics) -> dict[str, float | int | list]:
     ``mean_accepted_length`` is tokens a round with the bonus token, ``acceptance`` accepted over
     tested (not over drafted), ``rollback`` rolled back over drafted.
     """
-    host = jax.tree.map(np.asarray, statistics)
+    host = statistics.host()
     tested, accepted = host.tested.sum(0), host.accepted.sum(0)
     rounds, drafted = int(host.rounds.sum()), int(host.drafted.sum())
     return {

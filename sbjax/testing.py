@@ -32,7 +32,7 @@ class TableModel:
         return CacheSpec(layers=1, kv_heads=1, head_dim=max(self.max_length, self.vocab_size))
 
     def init(self, seed: int, scale: float = 1.0) -> dict[str, jax.Array]:
-        """Random logits: ``{"table": [V, V, V]}`` indexed by the token before the last, the last, the next."""
+        """Random logits ``{"table": [V, V, V]}``, indexed by the last token but one, the last, the next."""
         shape = (self.vocab_size,) * 3
         table = np.random.default_rng(seed).normal(size=shape) * scale
         if self.order == 1:

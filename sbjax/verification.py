@@ -161,4 +161,3 @@ def _law_behind(laws, trunk: Trunk, accepted, weight) -> jax.Array:
     # Equal rows leave nothing but rounding: then the draw is from p itself.
     whole = (accepted >= trunk.length) | (rest.sum(-1) <= 0)
     return jnp.where(whole[:, None], p, rest)
-

@@ -36,9 +36,9 @@ def attention(
     b, t, n, h = query.shape
     m = keys.shape[1]
     grouped = query.reshape(b, t, m, n // m, h)
-    scores = jnp.einsum(
-        "btmgh,bmsh->bmgts", grouped, keys, preferred_element_type=jnp.float32
-    ) * jnp.float32(scale)
+    scores = jnp.einsum("btmgh,bmsh->bmgts", grouped, keys, preferred_element_type=jnp.float32) * jnp.float32(
+        scale
+    )
     if softcap is not None:
         scores = jnp.tanh(scores / softcap) * softcap
     shown = visible[:, None, None]

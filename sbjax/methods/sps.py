@@ -21,5 +21,5 @@ class SpS:
             raise ValueError(f"draft_length must be an integer, got {self.draft_length!r}")
         if self.draft_length < 1:
             raise ValueError(
-                f"draft_length must be at least 1, got {self.draft_length}; plain decoding is Autoregressive()"
+                f"draft_length must be at least 1, got {self.draft_length}; use Autoregressive() for 0"
             )

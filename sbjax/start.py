@@ -1,0 +1,118 @@
+"""From prompts to a prefilled state: shapes are bucketed, so that later requests compile nothing new."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sbjax.cache import KVCache
+from sbjax.engine import Engine, State, create_state
+from sbjax.language_model import Params
+from sbjax.noise import KeyedNoise
+from sbjax.prefill import prefill
+from sbjax.scores import Sampling
+
+PREFILL_CHUNK = 32
+"""Tokens a prefill forward: wide enough to be bound by arithmetic, narrow enough to waste little."""
+
+_STOP_IDS = 8
+
+
+def bucket(slots: int) -> int:
+    """Rounds a number of cache slots up: to 128 up to 1024, then to an eighth of the power of two above."""
+    step = 128 if slots <= 1024 else 1 << ((slots - 1).bit_length() - 3)
+    return -(-slots // step) * step
+
+
+def start(
+    engine: Engine,
+    params: dict[str, Params],
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: Sequence[int],
+    *,
+    sampling: Sampling,
+    noise: KeyedNoise,
+    stop_ids: Sequence[int] = (),
+    samples: int = 1,
+    slots: int | None = None,
+) -> State:
+    """Lays out the state of a run and reads the prompts into the caches.
+
+    Args:
+      engine: the static part.
+      params: ``{"target": ..., "draft": ...}``.
+      prompts: token ids of every prompt, none empty.
+      max_new_tokens: for every prompt, how many tokens to generate at most.
+      sampling: settings of ``B = samples * len(prompts)`` rows; rows of one prompt are neighbours.
+      noise: chance of the rows.
+      stop_ids: tokens that end a row.
+      samples: rows a prompt; each prompt is read only once.
+      slots: ``S``; None takes the smallest bucket that fits.
+
+    Returns:
+      A state in which only the last token of every prompt is pending.
+
+    Raises:
+      ValueError: if a request does not fit into the target's context or the given slots.
+    """
+    lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+    limits = lengths + np.asarray(max_new_tokens, np.int32)
+    slots = _slots(engine, lengths, limits, slots)
+    text = np.zeros((len(prompts), slots), np.int32)
+    for row, prompt in zip(text, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    rows = np.repeat(np.arange(len(prompts)), samples)
+    caches = _read_prompts(engine, params, jnp.asarray(text), jnp.asarray(lengths), samples)
+    return create_state(
+        engine,
+        jnp.asarray(text[rows]),
+        jnp.asarray(lengths[rows]),
+        jnp.asarray(limits[rows]),
+        jnp.asarray(_stop_table(stop_ids, len(rows))),
+        sampling,
+        noise,
+        caches["target"],
+        caches.get("draft"),
+    )
+
+
+def _slots(engine: Engine, lengths: np.ndarray, limits: np.ndarray, slots: int | None) -> int:
+    """The number of cache slots; refuses what does not fit before anything is computed."""
+    context = engine.target.max_length
+    for index in np.flatnonzero(limits > context):
+        raise ValueError(
+            f"prompt {index} has {lengths[index]} tokens and asks for {limits[index] - lengths[index]} more, "
+            f"but the target's context is {context}: shorten the prompt or max_new_tokens"
+        )
+    needed = int(limits.max()) + engine.slack
+    if slots is None:
+        return bucket(needed)
+    if slots < needed:
+        raise ValueError(f"the request needs {needed} cache slots, {slots} were given")
+    return slots
+
+
+def _stop_table(stop_ids: Sequence[int], rows: int) -> np.ndarray:
+    """``[B, E]``, with ``E`` rounded up so that another number of stop ids keeps the shape."""
+    width = max(_STOP_IDS, -(-len(stop_ids) // _STOP_IDS) * _STOP_IDS)
+    table = np.full((rows, width), -1, np.int32)
+    table[:, : len(stop_ids)] = np.asarray(stop_ids, np.int32)
+    return table
+
+
+def _read_prompts(
+    engine: Engine, params: dict[str, Params], text, length, samples: int
+) -> dict[str, KVCache]:
+    """Fills a cache for each model, each prompt once, then one copy a sample."""
+    models = {"target": engine.target}
+    if engine.method.draft_length:
+        models["draft"] = engine.draft
+    caches = {}
+    for name, model in models.items():
+        cache = KVCache.create(model.cache_spec, *text.shape)
+        cache = prefill(model, params[name], cache, text, length, chunk=PREFILL_CHUNK)
+        if samples > 1:
+            cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, samples, axis=0), cache)
+        caches[name] = cache
+    return caches
