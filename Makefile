@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
-PIP := $(RUN) -m pip --disable-pip-version-check install -qq
+# -qq shows errors only. Bytecode is written when a module is first imported: compiling all of torch ahead costs minutes.
+PIP := $(RUN) -m pip --disable-pip-version-check install -qq --no-compile
 VERSION_OF := -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])'
 VERSION := $(shell $(PYTHON) $(VERSION_OF) 2>/dev/null)
 

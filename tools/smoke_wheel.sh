@@ -13,7 +13,7 @@ echo "building the wheel"
 echo "installing $(basename "$folder"/dist/*.whl) in a clean environment"
 "$python" -m venv "$folder/venv"
 clean="$folder/venv/bin/python"
-"$clean" $pip install -qq "$folder"/dist/*.whl
+"$clean" $pip install -qq --no-compile "$folder"/dist/*.whl
 "$clean" $pip check
 
 echo "using it from another folder"
