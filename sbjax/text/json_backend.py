@@ -1,5 +1,6 @@
 """Vocabularies in tokenizer.json, through the `tokenizers` library."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -20,6 +21,7 @@ class JsonBackend:
       vocabulary: the string of every id, added tokens included.
       special_ids: ids that `decode` leaves out when special tokens are skipped.
       kind: the kind of vocabulary, for comparisons.
+      digest: equal for equal files and settings.
     """
 
     kind = "tokenizer.json"
@@ -34,8 +36,10 @@ class JsonBackend:
         Raises:
           ValueError: the file is damaged, or disagrees with tokenizer_config.json about an id.
         """
+        content = path.read_bytes()
+        self.digest = hashlib.sha256(content).hexdigest()
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         except Exception as error:  # the library raises plain Exception for every fault in the file
             raise ValueError(f"{path} is not a readable tokenizer (cut short?): {error}") from error
         # Left in the file by training runs; a prompt is neither cut nor padded here.
@@ -47,8 +51,8 @@ class JsonBackend:
         added = self._tokenizer.get_added_tokens_decoder()
         self.vocabulary.update({index: token.content for index, token in added.items()})
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
-        decoder = json.loads(self._tokenizer.to_str())["decoder"]
-        self._decoders = _flatten(decoder)
+        decoder = self._tokenizer.decoder
+        self._decoders = [] if decoder is None else _flatten(json.loads(decoder.__getstate__()))
         self._has_bytes = any(step["type"] == "ByteFallback" for step in self._decoders)
 
     def _add(self, special: SpecialTokens, path: Path) -> None:
@@ -110,10 +114,8 @@ class JsonBackend:
         return {name: json.dumps(value, sort_keys=True) for name, value in parts.items()}
 
 
-def _flatten(decoder: dict | None) -> list[dict]:
+def _flatten(decoder: dict) -> list[dict]:
     """The steps of a decoder as tokenizer.json writes it, sequences opened."""
-    if decoder is None:
-        return []
     if decoder["type"] == "Sequence":
         return [step for inner in decoder["decoders"] for step in _flatten(inner)]
     return [decoder]

@@ -31,6 +31,7 @@ class SentencePieceBackend:
       vocabulary: the string of every id, added tokens included.
       special_ids: ids that `decode` leaves out when special tokens are skipped.
       kind: the kind of vocabulary, for comparisons.
+      digest: equal for equal files and settings.
     """
 
     kind = "tokenizer.model"
@@ -56,6 +57,7 @@ class SentencePieceBackend:
         self._inner = self._model
         if not self._legacy:
             self._inner = sentencepiece.SentencePieceProcessor(model_proto=proto + _NO_PREFIX)
+        self.digest = hashlib.sha256(proto + bytes([self._legacy])).hexdigest()
         size = self._model.get_piece_size()
         self.vocabulary = {index: self._model.id_to_piece(index) for index in range(size)}
         self.special, self._added = self._collect(special)

@@ -176,6 +176,11 @@ class Tokenizer:
         """The kind of file that the vocabulary comes from: its name."""
         return self._backend.kind
 
+    @property
+    def digest(self) -> str:
+        """Equal for equal vocabulary files and settings; added tokens apart."""
+        return self._backend.digest
+
     @functools.cached_property
     def parts(self) -> dict[str, str]:
         """What decides how text is cut into tokens, by name, in a form that can only be compared."""
