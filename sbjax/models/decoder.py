@@ -10,13 +10,25 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from sbjax.language_model import CacheSpec, Forward, Params
 from sbjax.models.config import DecoderConfig
-from sbjax.models.layers import Layer, RMSNorm, project
+from sbjax.models.layers import Draw, Layer, RMSNorm, project
 from sbjax.models.rotary import angles
 from sbjax.models.weight_names import weight_table
+
+
+def normal_draw(seed: int, dtype: str) -> Draw:
+    """Normal initial values. From NumPy, since jax.random compiles a program for every shape."""
+    generator = np.random.default_rng(seed)
+
+    def draw(shape: tuple[int, ...], deviation: float) -> jax.Array:
+        values = generator.standard_normal(shape, np.float32) * np.float32(deviation)
+        return jnp.asarray(values.astype(dtype))
+
+    return draw
 
 
 class Table(nnx.Module):
@@ -26,9 +38,8 @@ class Table(nnx.Module):
       weight: ``[V, D]``.
     """
 
-    def __init__(self, config: DecoderConfig, rngs: nnx.Rngs):
-        init = nnx.initializers.normal(0.02)
-        self.weight = nnx.Param(init(rngs.params(), (config.vocab_size, config.width), config.dtype))
+    def __init__(self, config: DecoderConfig, draw: Draw):
+        self.weight = nnx.Param(draw((config.vocab_size, config.width), 0.02))
 
 
 class Decoder(nnx.Module):
@@ -36,15 +47,15 @@ class Decoder(nnx.Module):
 
     Args:
       config: the settings.
-      rngs: source of the initial parameters.
+      draw: source of the initial parameters, for example ``normal_draw(seed, config.dtype)``.
     """
 
-    def __init__(self, config: DecoderConfig, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, draw: Draw):
         self.config = config
-        self.embed_tokens = Table(config, rngs)
-        self.layers = nnx.Dict({str(i): Layer(config, i, rngs) for i in range(len(config.layers))})
+        self.embed_tokens = Table(config, draw)
+        self.layers = nnx.Dict({str(i): Layer(config, i, draw) for i in range(len(config.layers))})
         self.norm = RMSNorm(config.width, config)
-        self.lm_head = None if config.tie_embeddings else Table(config, rngs)
+        self.lm_head = None if config.tie_embeddings else Table(config, draw)
 
     def __call__(self, tokens, positions, cache, mask=None, *, features: int = 0) -> Forward:
         """See ``LanguageModel.forward``."""
@@ -73,8 +84,11 @@ class Decoder(nnx.Module):
 @functools.lru_cache(maxsize=64)
 def _split(config: DecoderConfig) -> tuple[nnx.GraphDef, Any]:
     """The static graph of a decoder and its abstract parameters as a plain dict."""
-    abstract = nnx.eval_shape(lambda: Decoder(config, nnx.Rngs(0)))
-    graphdef, state = nnx.split(abstract)
+
+    def draw(shape: tuple[int, ...], deviation: float) -> jax.Array:
+        return jnp.zeros(shape, config.dtype)
+
+    graphdef, state = nnx.split(nnx.eval_shape(lambda: Decoder(config, draw)))
     return graphdef, nnx.to_pure_dict(state)
 
 
@@ -121,7 +135,7 @@ class DecoderModel:
         Returns:
           A plain nested dict of arrays, with the keys of ``weight_table``'s paths.
         """
-        return nnx.to_pure_dict(nnx.state(Decoder(self.config, nnx.Rngs(seed))))
+        return nnx.to_pure_dict(nnx.state(Decoder(self.config, normal_draw(seed, self.config.dtype))))
 
     def abstract(self) -> Params:
         """The parameters as ``jax.ShapeDtypeStruct``s, without making them."""

@@ -7,6 +7,7 @@ Axes: ``B`` rows, ``T`` tokens in a forward, ``N`` query heads, ``M`` key/value 
 width, ``D`` model width.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,9 +17,8 @@ from flax import nnx
 from sbjax.models.config import DecoderConfig
 from sbjax.models.rotary import rotate
 
-_PROJECTION_INIT = nnx.initializers.variance_scaling(
-    1.0, "fan_in", "truncated_normal", in_axis=-1, out_axis=-2
-)
+Draw = Callable[[tuple[int, ...], float], jax.Array]
+"""Source of initial values: ``(shape, standard deviation)`` to an array of the config's dtype."""
 
 
 def project(x: jax.Array, weight: jax.Array) -> jax.Array:
@@ -40,9 +40,9 @@ class Linear(nnx.Module):
       bias: ``[out]``, if there is one.
     """
 
-    def __init__(self, into: int, out: int, dtype: str, rngs: nnx.Rngs, *, bias=False, init_scale=1.0):
-        self.weight = nnx.Param(_PROJECTION_INIT(rngs.params(), (out, into), dtype) * init_scale)
-        self.bias = nnx.Param(jnp.zeros(out, dtype)) if bias else None
+    def __init__(self, into: int, out: int, draw: Draw, *, bias: bool, init_scale: float = 1.0):
+        self.weight = nnx.Param(draw((out, into), init_scale * into**-0.5))
+        self.bias = nnx.Param(draw((out,), 0.0)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """``[..., in]`` to ``[..., out]``."""
@@ -74,11 +74,11 @@ class RMSNorm(nnx.Module):
 class MLP(nnx.Module):
     """The gated MLP (arXiv:2002.05202)."""
 
-    def __init__(self, config: DecoderConfig, rngs: nnx.Rngs, *, out_scale: float):
-        dtype, bias = config.dtype, config.mlp_bias
-        self.gate_proj = Linear(config.width, config.mlp_width, dtype, rngs, bias=bias)
-        self.up_proj = Linear(config.width, config.mlp_width, dtype, rngs, bias=bias)
-        self.down_proj = Linear(config.mlp_width, config.width, dtype, rngs, bias=bias, init_scale=out_scale)
+    def __init__(self, config: DecoderConfig, draw: Draw, *, out_scale: float):
+        width, inner, bias = config.width, config.mlp_width, config.mlp_bias
+        self.gate_proj = Linear(width, inner, draw, bias=bias)
+        self.up_proj = Linear(width, inner, draw, bias=bias)
+        self.down_proj = Linear(inner, width, draw, bias=bias, init_scale=out_scale)
         self.activation = config.activation
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -91,13 +91,13 @@ class MLP(nnx.Module):
 class Attention(nnx.Module):
     """Grouped attention over whatever the cache holds and the new tokens."""
 
-    def __init__(self, config: DecoderConfig, layer: int, rngs: nnx.Rngs, *, out_scale: float):
-        width, dtype, bias = config.width, config.dtype, config.qkv_bias
+    def __init__(self, config: DecoderConfig, layer: int, draw: Draw, *, out_scale: float):
+        width, bias = config.width, config.qkv_bias
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        self.q_proj = Linear(width, queries, dtype, rngs, bias=bias)
-        self.k_proj = Linear(width, keys, dtype, rngs, bias=bias)
-        self.v_proj = Linear(width, keys, dtype, rngs, bias=bias)
-        self.o_proj = Linear(queries, width, dtype, rngs, bias=config.out_bias, init_scale=out_scale)
+        self.q_proj = Linear(width, queries, draw, bias=bias)
+        self.k_proj = Linear(width, keys, draw, bias=bias)
+        self.v_proj = Linear(width, keys, draw, bias=bias)
+        self.o_proj = Linear(queries, width, draw, bias=config.out_bias, init_scale=out_scale)
         self.q_norm = RMSNorm(config.head_dim, config) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config) if config.qk_norm else None
         self.head_dim = config.head_dim
@@ -143,13 +143,13 @@ class Layer(nnx.Module):
     ``post_attention_layernorm`` is then the norm of the attention's output, otherwise the MLP's input.
     """
 
-    def __init__(self, config: DecoderConfig, layer: int, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, layer: int, draw: Draw):
         # Outputs into the stream start smaller, so that its size does not grow with the depth (GPT-2).
         out_scale = (2 * len(config.layers)) ** -0.5
         self.input_layernorm = RMSNorm(config.width, config)
-        self.self_attn = Attention(config, layer, rngs, out_scale=out_scale)
+        self.self_attn = Attention(config, layer, draw, out_scale=out_scale)
         self.post_attention_layernorm = RMSNorm(config.width, config)
-        self.mlp = MLP(config, rngs, out_scale=out_scale)
+        self.mlp = MLP(config, draw, out_scale=out_scale)
         self.sandwich = config.sandwich_norms
         if self.sandwich:
             self.pre_feedforward_layernorm = RMSNorm(config.width, config)
