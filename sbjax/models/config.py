@@ -80,5 +80,9 @@ class DecoderConfig:
             )
         if self.head_dim % 2:
             raise UnsupportedModel(f"rotary embeddings need an even head width, got head_dim={self.head_dim}")
+        if self.activation not in ("silu", "gelu_tanh"):
+            raise UnsupportedModel(
+                f"activation {self.activation!r} is not supported, use 'silu' or 'gelu_tanh'"
+            )
         if self.dtype not in ("float32", "bfloat16"):
             raise UnsupportedModel(f"dtype {self.dtype!r} is not supported, use 'float32' or 'bfloat16'")

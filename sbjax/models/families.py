@@ -4,9 +4,11 @@ import dataclasses
 from typing import Any
 
 from sbjax.models.config import DecoderConfig, LayerConfig, UnsupportedModel
+from sbjax.models.fields import number, size
 from sbjax.models.refusals import refuse_unsupported
 from sbjax.models.rope_config import read_rope, read_rope_by_layer_type, rope_length
 from sbjax.models.weight_names import Weight, weight_table
+from sbjax.models.windows import Rule, read_windows
 
 __all__ = ["FAMILIES", "Family", "UnsupportedModel", "Weight", "from_hf_config", "weight_table"]
 
@@ -23,7 +25,7 @@ class Family:
       qkv_bias: fixed, or None if ``attention_bias`` decides over all four projections.
       mlp_bias: whether ``mlp_bias`` may ask for biases.
       qk_norm: queries and keys are normalised.
-      window: who slides: "none", "all" layers, layers named by Qwen's keys, or by Gemma's.
+      windows: which layers see a sliding window only.
       gemma: Gemma's norms, embedding scale, activation, attention scale and tied head.
     """
 
@@ -34,17 +36,17 @@ class Family:
     qkv_bias: bool | None
     mlp_bias: bool = False
     qk_norm: bool = False
-    window: str = "none"
+    windows: Rule = "none"
     gemma: bool = False
 
 
 FAMILIES = {
     "llama": Family(("LlamaForCausalLM", "LLaMAForCausalLM"), None, None, 2048, qkv_bias=None, mlp_bias=True),
-    "mistral": Family(("MistralForCausalLM",), 8, None, 131_072, qkv_bias=False, window="all"),
-    "qwen2": Family(("Qwen2ForCausalLM",), 32, None, 32_768, qkv_bias=True, window="qwen"),
-    "qwen3": Family(("Qwen3ForCausalLM",), 32, 128, 32_768, qkv_bias=None, qk_norm=True, window="qwen"),
+    "mistral": Family(("MistralForCausalLM",), 8, None, 131_072, qkv_bias=False, windows="all"),
+    "qwen2": Family(("Qwen2ForCausalLM",), 32, None, 32_768, qkv_bias=True, windows="qwen"),
+    "qwen3": Family(("Qwen3ForCausalLM",), 32, 128, 32_768, qkv_bias=None, qk_norm=True, windows="qwen"),
     "gemma3_text": Family(
-        ("Gemma3ForCausalLM",), 4, 256, 131_072, qkv_bias=None, qk_norm=True, window="gemma", gemma=True
+        ("Gemma3ForCausalLM",), 4, 256, 131_072, qkv_bias=None, qk_norm=True, windows="gemma", gemma=True
     ),
 }
 
@@ -62,21 +64,21 @@ def from_hf_config(config: dict[str, Any], dtype: str = "float32") -> DecoderCon
     family = _family(config)
     refuse_unsupported(config)
     _refuse_odd_biases(config, family)
-    heads = _size(config, "num_attention_heads")
-    width = _size(config, "hidden_size")
+    heads = size(config, "num_attention_heads")
+    width = size(config, "hidden_size")
     head_dim = _head_dim(config, family, width, heads)
     layers, max_length = _layers(config, family)
     bias = bool(config.get("attention_bias"))
     return DecoderConfig(
-        vocab_size=_size(config, "vocab_size"),
+        vocab_size=size(config, "vocab_size"),
         width=width,
-        mlp_width=_size(config, "intermediate_size"),
+        mlp_width=size(config, "intermediate_size"),
         heads=heads,
-        kv_heads=_size(config, "num_key_value_heads", family.kv_heads or heads, none=heads),
+        kv_heads=size(config, "num_key_value_heads", family.kv_heads or heads, null=heads),
         head_dim=head_dim,
         layers=layers,
         max_length=max_length,
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        norm_eps=number(config, "rms_norm_eps", 1e-6),
         qkv_bias=bias if family.qkv_bias is None else family.qkv_bias,
         out_bias=bias if family.qkv_bias is None else False,
         mlp_bias=bool(config.get("mlp_bias")),
@@ -118,66 +120,29 @@ def _plain(config: dict[str, Any], head_dim: int) -> dict[str, Any]:
 
 def _gemma(config: dict[str, Any], width: int) -> dict[str, Any]:
     _require(config, "hidden_activation", ("gelu_pytorch_tanh",))
-    cap = config.get("final_logit_softcapping")
+    cap = "final_logit_softcapping"
     return {
         "activation": "gelu_tanh",
-        "attention_scale": float(config.get("query_pre_attn_scalar", 256)) ** -0.5,
+        "attention_scale": number(config, "query_pre_attn_scalar", 256) ** -0.5,
         "sandwich_norms": True,
         "norm_offset": 1.0,
         "embed_scale": width**0.5,
-        "logit_softcap": None if cap is None else float(cap),
+        "logit_softcap": number(config, cap) if config.get(cap) is not None else None,
     }
 
 
 def _layers(config: dict[str, Any], family: Family) -> tuple[tuple[LayerConfig, ...], int]:
     """Every layer's rotary embedding and window, and the number of positions they reach."""
-    length = _size(config, "max_position_embeddings", family.max_length)
-    sliding = _sliding(config, family, _size(config, "num_hidden_layers"))
-    window = _size(config, "sliding_window", 4096, none=0) if any(sliding) else 0
-    if any(sliding) and not window:
-        raise UnsupportedModel("layer_types has 'sliding_attention' but no sliding_window is in force")
+    length = size(config, "max_position_embeddings", family.max_length)
+    windows = read_windows(config, family.windows)
     if not family.gemma:
         rope = read_rope(config, length)
-        return tuple(LayerConfig(rope, window if s else None) for s in sliding), rope_length(rope, length)
+        return tuple(LayerConfig(rope, window) for window in windows), rope_length(rope, length)
     thetas = {"full_attention": 1_000_000.0, "sliding_attention": 10_000.0}
     ropes = read_rope_by_layer_type(config, length, thetas)
-    full, local = LayerConfig(ropes["full_attention"]), LayerConfig(ropes["sliding_attention"], window)
-    return tuple(local if s else full for s in sliding), rope_length(full.rope, length)
-
-
-def _sliding(config: dict[str, Any], family: Family, count: int) -> list[bool]:
-    """Which layers have a sliding window."""
-    named = config.get("layer_types")
-    if family.window == "none" or (family.window == "all" and config.get("sliding_window", 4096) is None):
-        slides = [False] * count
-    elif family.window == "all":
-        slides = [True] * count
-    elif family.window == "gemma":
-        pattern = config.get("sliding_window_pattern", config.get("_sliding_window_pattern", 6))
-        slides = [bool((i + 1) % pattern) for i in range(count)]
-    else:
-        in_force = bool(config.get("use_sliding_window")) and config.get("sliding_window", 4096) is not None
-        slides = [in_force and i >= config.get("max_window_layers", 28) for i in range(count)]
-    if named is None:
-        return slides
-    return _named_sliding(named, slides, count, config, family)
-
-
-def _named_sliding(
-    named: list[str], slides: list[bool], count: int, config: dict[str, Any], family: Family
-) -> list[bool]:
-    """Layers named one by one: what Qwen and Gemma obey, and the others must not contradict."""
-    unknown = sorted(set(named) - {"full_attention", "sliding_attention"})
-    if unknown:
-        raise UnsupportedModel(f"layer_types {', '.join(unknown)}: not a supported form of attention")
-    if len(named) != count:
-        raise UnsupportedModel(f"layer_types names {len(named)} layers, num_hidden_layers is {count}")
-    chosen = [name == "sliding_attention" for name in named]
-    if family.window in ("none", "all") and chosen != slides:
-        raise UnsupportedModel(f"layer_types is not supported for model_type {config['model_type']!r}")
-    if family.window == "qwen" and any(chosen) and not config.get("use_sliding_window"):
-        raise UnsupportedModel("layer_types has 'sliding_attention' but use_sliding_window is false")
-    return chosen
+    everywhere, local = ropes["full_attention"], ropes["sliding_attention"]
+    layers = tuple(LayerConfig(local if window else everywhere, window) for window in windows)
+    return layers, rope_length(everywhere, length)
 
 
 def _head_dim(config: dict[str, Any], family: Family, width: int, heads: int) -> int:
@@ -186,19 +151,10 @@ def _head_dim(config: dict[str, Any], family: Family, width: int, heads: int) ->
             f"hidden_size {width} is not a multiple of num_attention_heads {heads}, "
             "and config.json has no head_dim"
         )
-    return _size(config, "head_dim", family.head_dim or width // heads, none=width // heads)
+    return size(config, "head_dim", family.head_dim or width // heads, null=width // heads)
 
 
 def _require(config: dict[str, Any], key: str, supported: tuple[str, ...]) -> None:
     value = config.get(key, supported[0])
     if value not in supported:
         raise UnsupportedModel(f"{key} {value!r} is not supported here, only {supported[0]!r}")
-
-
-def _size(config: dict[str, Any], key: str, default: int | None = None, *, none: int | None = None) -> int:
-    """A positive whole number; ``default`` where the key is missing, ``none`` where it is null."""
-    value = config.get(key, default)
-    value = none if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != none):
-        raise UnsupportedModel(f"config.json: {key} must be a positive whole number, got {value!r}")
-    return value

@@ -7,6 +7,7 @@ Axes: ``B`` rows, ``T`` tokens in a forward, ``N`` query heads, ``M`` key/value 
 width, ``D`` model width.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from sbjax.models.rotary import rotate
 
 Draw = Callable[[tuple[int, ...], float], jax.Array]
 """Source of initial values: ``(shape, standard deviation)`` to an array of the config's dtype."""
+
+_ACTIVATIONS = {"silu": jax.nn.silu, "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True)}
 
 
 def project(x: jax.Array, weight: jax.Array) -> jax.Array:
@@ -83,8 +86,7 @@ class MLP(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """``[B, T, D]`` to ``[B, T, D]``."""
-        gate = self.gate_proj(x)
-        gate = jax.nn.silu(gate) if self.activation == "silu" else jax.nn.gelu(gate, approximate=True)
+        gate = _ACTIVATIONS[self.activation](self.gate_proj(x))
         return self.down_proj(gate * self.up_proj(x))
 
 

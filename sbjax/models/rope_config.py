@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from sbjax.models.config import UnsupportedModel
+from sbjax.models.fields import number
 from sbjax.models.rotary import LinearScaling, Llama3Scaling, Rope, YarnScaling
 
 _REFUSED_TYPES = {
@@ -46,7 +47,7 @@ def read_rope(config: dict[str, Any], max_length: int, default_theta: float = 10
       UnsupportedModel: for a rope type or a parameter that is not computed here.
     """
     parameters = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-    parameters.setdefault("rope_theta", config.get("rope_theta", default_theta))
+    parameters.setdefault("rope_theta", number(config, "rope_theta", default_theta))
     if config.get("original_max_position_embeddings") is not None:
         parameters["original_max_position_embeddings"] = config["original_max_position_embeddings"]
     return _rope(parameters, max_length)
@@ -78,7 +79,7 @@ def read_rope_by_layer_type(
         parameters = dict(nested.get(layer_type) or {})
         if layer_type == "full_attention":
             parameters |= config.get("rope_scaling") or {}
-        parameters.setdefault("rope_theta", config.get(older_theta[layer_type], theta))
+        parameters.setdefault("rope_theta", number(config, older_theta[layer_type], theta))
         ropes[layer_type] = _rope(parameters, max_length)
     return ropes
 
@@ -104,7 +105,7 @@ def _rope(parameters: dict[str, Any], max_length: int) -> Rope:
         raise UnsupportedModel(
             f"rope type {kind!r} with the parameters {', '.join(unknown)} is not supported"
         )
-    theta = _number(parameters, "rope_theta")
+    theta = number(parameters, "rope_theta")
     return Rope(theta, _scaling(kind, parameters, max_length))
 
 
@@ -112,20 +113,20 @@ def _scaling(kind: str, parameters: dict[str, Any], max_length: int):
     if kind == "default":
         return None
     if kind == "linear":
-        return LinearScaling(_number(parameters, "factor"))
-    original = _number(parameters, "original_max_position_embeddings", max_length)
+        return LinearScaling(number(parameters, "factor"))
+    original = number(parameters, "original_max_position_embeddings", max_length)
     if kind == "llama3":
-        low, high = _number(parameters, "low_freq_factor"), _number(parameters, "high_freq_factor")
+        low, high = number(parameters, "low_freq_factor"), number(parameters, "high_freq_factor")
         if not low < high:
             raise UnsupportedModel(f"rope: low_freq_factor {low} is not below high_freq_factor {high}")
-        return Llama3Scaling(_number(parameters, "factor"), low, high, original)
-    factor = _number(parameters, "factor", max_length / original)
+        return Llama3Scaling(number(parameters, "factor"), low, high, original)
+    factor = number(parameters, "factor", max_length / original)
     return YarnScaling(
         factor=factor,
         original_length=original,
         attention_factor=_attention_factor(parameters, factor),
-        beta_fast=float(parameters.get("beta_fast") or 32),
-        beta_slow=float(parameters.get("beta_slow") or 1),
+        beta_fast=number(parameters, "beta_fast", 32),
+        beta_slow=number(parameters, "beta_slow", 1),
         truncate=bool(parameters.get("truncate", True)),
     )
 
@@ -133,18 +134,10 @@ def _scaling(kind: str, parameters: dict[str, Any], max_length: int):
 def _attention_factor(parameters: dict[str, Any], factor: float) -> float:
     """YaRN's factor on cosine and sine: as given, or from mscale, or the paper's (eq. 22)."""
     if parameters.get("attention_factor") is not None:
-        return _number(parameters, "attention_factor")
+        return number(parameters, "attention_factor")
 
     def mscale(weight: float = 1.0) -> float:
         return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
     above, below = parameters.get("mscale"), parameters.get("mscale_all_dim")
     return mscale(above) / mscale(below) if above and below else mscale()
-
-
-def _number(parameters: dict[str, Any], key: str, default: float | None = None) -> float:
-    value = parameters.get(key)
-    value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise UnsupportedModel(f"rope: {key} must be a positive number, got {value!r}")
-    return float(value)

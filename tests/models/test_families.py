@@ -1,5 +1,7 @@
 """config.json in both dialects, and what is refused."""
 
+import dataclasses
+
 import pytest
 import transformers
 
@@ -148,6 +150,10 @@ REFUSED = {
     "llama_layers": ({"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}, "layer_types"),
     "window_switched_off": (QWEN2 | {"layer_types": ["sliding_attention"] * 4}, "use_sliding_window"),
     "window_missing": (GEMMA | {"sliding_window": None}, "sliding_window"),
+    "window_zero": ({"model_type": "mistral", "sliding_window": 0}, "sliding_window"),
+    "pattern_zero": (GEMMA | {"sliding_window_pattern": 0}, "sliding_window_pattern"),
+    "norm_eps": ({"rms_norm_eps": 0.0}, "rms_norm_eps"),
+    "logit_cap": (GEMMA | {"final_logit_softcapping": -1.0}, "final_logit_softcapping"),
     "missing_size": ({"hidden_size": None}, "hidden_size"),
     "zero_layers": ({"num_hidden_layers": 0}, "num_hidden_layers"),
     "text_size": ({"vocab_size": "32000"}, "vocab_size"),
@@ -168,6 +174,11 @@ def test_refused_by_name(name):
 def test_refused_dtype(dtype):
     with pytest.raises(UnsupportedModel, match=dtype):
         from_hf_config(LLAMA, dtype=dtype)
+
+
+def test_refused_activation():
+    with pytest.raises(UnsupportedModel, match="relu"):
+        dataclasses.replace(from_hf_config(LLAMA), activation="relu")
 
 
 def test_neutral_values_are_not_refused():
