@@ -24,7 +24,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-DTYPES = ("float32", "bfloat16", "float16")
+from sbjax import methods
+from sbjax.methods import Method
+
+DTYPES = ("float32", "bfloat16")
 
 
 class ConfigurationError(ValueError):
@@ -45,19 +48,6 @@ class ModelSource:
 
 
 @dataclasses.dataclass(frozen=True)
-class MethodConfig:
-    """A method by name.
-
-    Attributes:
-      name: name of the class in ``sbjax.methods``.
-      settings: its fields; read-only. What is left out keeps the method's default.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
 class PairConfig:
     """A target, its draft, and how to decode with them.
 
@@ -66,15 +56,15 @@ class PairConfig:
       target: the model whose text is reproduced.
       draft: the model that guesses, or None.
       dtype: dtype of the parameters in memory.
-      method: how to decode.
-      sampling: keyword arguments of ``sbjax.scores.Sampling.create``; read-only.
+      method: how to decode, with its settings.
+      sampling: settings of ``sbjax.generate``: temperature, top_k, top_p; read-only.
     """
 
     name: str
     target: ModelSource
     draft: ModelSource | None
     dtype: str
-    method: MethodConfig
+    method: Method
     sampling: Mapping[str, float | int]
 
 
@@ -129,11 +119,21 @@ def _dtype(table: dict, path: Path) -> str:
     return dtype
 
 
-def _method(table: dict, path: Path) -> MethodConfig:
+def _method(table: dict, path: Path) -> Method:
+    """Builds the method of ``[method]``."""
     settings = dict(_value(table, "method", dict, "", path))
     name = _value(settings, "name", str, "[method] ", path)
-    settings.pop("name")
-    return MethodConfig(name=name, settings=MappingProxyType(settings))
+    known = {key: getattr(methods, key) for key in methods.__all__}
+    known = {key: kind for key, kind in known.items() if dataclasses.is_dataclass(kind)}
+    if name not in known:
+        raise ConfigurationError(f"{path}: [method] unknown name {name!r}; known: {', '.join(known)}")
+    fields = [field.name for field in dataclasses.fields(known[name])]
+    del settings["name"]
+    _check_keys(settings, fields, required=(), where="[method] ", path=path)
+    try:
+        return known[name](**settings)
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: [method] {error}") from error
 
 
 def _sampling(table: dict, path: Path) -> Mapping[str, float | int]:
@@ -147,9 +147,8 @@ def _check_keys(table: dict, known: Iterable[str], required: Iterable[str], wher
     """Raises for every key that is unknown, and for every one that is missing."""
     unknown = sorted(set(table) - set(known))
     if unknown:
-        raise ConfigurationError(
-            f"{path}: {where}unknown key {', '.join(unknown)}; known: {', '.join(known)}"
-        )
+        names = ", ".join(known) or "none"
+        raise ConfigurationError(f"{path}: {where}unknown key {', '.join(unknown)}; known: {names}")
     missing = [key for key in required if key not in table]
     if missing:
         raise ConfigurationError(f"{path}: {where}missing key {', '.join(missing)}")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import sbjax
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
 PROJECT = tomllib.loads(PYPROJECT)["project"]
@@ -53,3 +55,17 @@ def test_import_needs_no_extra():
         "assert not extras, extras"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, cwd=ROOT.parent)
+
+
+def test_readme_names_only_what_there_is():
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    for block in blocks:
+        compile(block, "README.md", "exec")
+    imported = re.findall(r"^from sbjax import (.+)$", "\n".join(blocks), re.M)
+    names = set(re.findall(r"\bsbjax\.(\w+)", text)) | {
+        n.strip() for line in imported for n in line.split(",")
+    }
+    assert {"generate", "load", "ApplyModel"} <= names <= set(sbjax.__all__)
+    for path in re.findall(r"\]\((?!https?:)([^)#]+)\)", text) + re.findall(r"^python (\S+)", text, re.M):
+        assert (ROOT / path).exists(), path
