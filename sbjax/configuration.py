@@ -48,6 +48,19 @@ class ModelSource:
 
 
 @dataclasses.dataclass(frozen=True)
+class MethodConfig:
+    """A method by name, kept apart from its settings so that a tool can change one of them.
+
+    Attributes:
+      name: a class of ``sbjax.methods``.
+      settings: its fields; read-only. What is left out keeps the method's default.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
 class PairConfig:
     """A target, its draft, and how to decode with them.
 
@@ -56,7 +69,7 @@ class PairConfig:
       target: the model whose text is reproduced.
       draft: the model that guesses, or None.
       dtype: dtype of the parameters in memory.
-      method: how to decode, with its settings.
+      method: how to decode; ``make_method`` makes it.
       sampling: settings of ``sbjax.generate``: temperature, top_k, top_p; read-only.
     """
 
@@ -64,7 +77,7 @@ class PairConfig:
     target: ModelSource
     draft: ModelSource | None
     dtype: str
-    method: Method
+    method: MethodConfig
     sampling: Mapping[str, float | int]
 
 
@@ -119,21 +132,37 @@ def _dtype(table: dict, path: Path) -> str:
     return dtype
 
 
-def _method(table: dict, path: Path) -> Method:
-    """Builds the method of ``[method]``."""
-    settings = dict(_value(table, "method", dict, "", path))
-    name = _value(settings, "name", str, "[method] ", path)
+def make_method(name: str, settings: Mapping[str, Any]) -> Method:
+    """Makes a method of ``sbjax.methods`` by the name of its class.
+
+    Args:
+      name: the class.
+      settings: its fields.
+
+    Raises:
+      ValueError: if there is no such method, it has no such setting, or a setting is out of range.
+    """
     known = {key: getattr(methods, key) for key in methods.__all__}
     known = {key: kind for key, kind in known.items() if dataclasses.is_dataclass(kind)}
     if name not in known:
-        raise ConfigurationError(f"{path}: [method] unknown name {name!r}; known: {', '.join(known)}")
+        raise ValueError(f"there is no method {name!r}; there are {', '.join(known)}")
     fields = [field.name for field in dataclasses.fields(known[name])]
+    if unknown := sorted(set(settings) - set(fields)):
+        has = f"it has {', '.join(fields)}" if fields else "it has none"
+        raise ValueError(f"{name} has no setting {', '.join(unknown)}; {has}")
+    return known[name](**settings)
+
+
+def _method(table: dict, path: Path) -> MethodConfig:
+    """Reads ``[method]``, and makes the method once so that what is wrong is found here."""
+    settings = dict(_value(table, "method", dict, "", path))
+    name = _value(settings, "name", str, "[method] ", path)
     del settings["name"]
-    _check_keys(settings, fields, required=(), where="[method] ", path=path)
     try:
-        return known[name](**settings)
+        make_method(name, settings)
     except ValueError as error:
         raise ConfigurationError(f"{path}: [method] {error}") from error
+    return MethodConfig(name=name, settings=MappingProxyType(settings))
 
 
 def _sampling(table: dict, path: Path) -> Mapping[str, float | int]:
@@ -147,8 +176,9 @@ def _check_keys(table: dict, known: Iterable[str], required: Iterable[str], wher
     """Raises for every key that is unknown, and for every one that is missing."""
     unknown = sorted(set(table) - set(known))
     if unknown:
-        names = ", ".join(known) or "none"
-        raise ConfigurationError(f"{path}: {where}unknown key {', '.join(unknown)}; known: {names}")
+        raise ConfigurationError(
+            f"{path}: {where}unknown key {', '.join(unknown)}; known: {', '.join(known)}"
+        )
     missing = [key for key in required if key not in table]
     if missing:
         raise ConfigurationError(f"{path}: {where}missing key {', '.join(missing)}")
