@@ -22,6 +22,7 @@ SMALL = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-3,
 }
 LLAMA3 = {
     "rope_type": "llama3",

@@ -54,8 +54,8 @@ PUBLISHED = {
         "factor": 32.0,
         "original_max_position_embeddings": 4096,
         "truncate": False,
-        "beta_fast": 32.0,
-        "beta_slow": 1.0,
+        "beta_fast": 24.0,
+        "beta_slow": 2.0,
     },
     "yarn-step": {
         "rope_type": "yarn",
