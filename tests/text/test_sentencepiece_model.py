@@ -103,6 +103,14 @@ def test_added_tokens_of_either_file(tmp_path, llama_model):
     assert old.decode(old.encode("x<tool>y<pad>")) == "x<tool> y"
 
 
+def test_the_longest_of_several_added_tokens_is_taken(tmp_path, llama_model):
+    flags = {"normalized": False, "special": True}
+    tokens = {"420": {"content": "<tool>", **flags}, "421": {"content": "<tool>s", **flags}}
+    folder = variant(tmp_path, llama_model, added_tokens_decoder=tokens, legacy=False, add_bos_token=False)
+    ids = Tokenizer.from_folder(folder).encode("<tool>s<tool>")
+    assert ids == [421, 420] == AutoTokenizer.from_pretrained(folder).encode("<tool>s<tool>")
+
+
 def test_named_tokens_without_an_id_come_after_the_vocabulary(tmp_path, llama_model):
     folder = variant(tmp_path, llama_model, pad_token="[PAD]", legacy=False, add_bos_token=True)
     ours, theirs = Tokenizer.from_folder(folder), AutoTokenizer.from_pretrained(folder)
