@@ -132,6 +132,12 @@ def test_named_templates(qwen_folder, tmp_path):
         tokenizer.chat([USER], template="other")
 
 
+def test_blocks_leave_no_white_space(qwen_folder, tmp_path):
+    inner = "    {% if m.role == 'user' %}\n  {{ m.content }}\n    {% endif %}\n"
+    template = "{% for m in messages %}\n" + inner + "{% endfor %}\n"
+    assert_equal(with_template(qwen_folder, tmp_path / "blocks", template), [USER, ASSISTANT, USER])
+
+
 def test_template_files_come_before_the_configuration(qwen_folder, tmp_path):
     folder = with_template(qwen_folder, tmp_path / "files", "from the configuration")
     (folder / "chat_template.jinja").write_text("from the file")

@@ -83,9 +83,9 @@ def test_truncation_and_padding_left_in_the_file_are_off(qwen_folder, tmp_path):
     trained.enable_truncation(max_length=4)
     trained.enable_padding(length=64)
     trained.save(str(folder / "tokenizer.json"))
-    assert Tokenizer.from_folder(folder).encode("the quick brown fox") == Tokenizer.from_folder(
-        qwen_folder
-    ).encode("the quick brown fox")
+    expected = Tokenizer.from_folder(qwen_folder).encode("the quick brown fox jumps over dogs")
+    assert len(expected) > 4
+    assert Tokenizer.from_folder(folder).encode("the quick brown fox jumps over dogs") == expected
 
 
 def test_ids_that_contradict_the_file_are_refused(qwen_folder, tmp_path):
