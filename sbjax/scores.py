@@ -49,12 +49,15 @@ def _setting(name: str, value, rows: int, dtype, valid, rule: str) -> jax.Array:
         raise ValueError(f"{name} must be a number, got {value!r}")
     if given.shape not in ((), (rows,)):
         raise ValueError(f"{name} must be one number or one for each of {rows} rows, got shape {given.shape}")
-    with np.errstate(invalid="ignore"):
-        whole = dtype is not np.int32 or bool(np.all(given == np.floor(given)))
-        good = bool(np.all(np.isfinite(given))) and whole and bool(np.all(valid(given)))
-    if not good:
-        raise ValueError(f"{name} must be {'an integer ' if dtype is np.int32 else ''}{rule}, got {value!r}")
-    return jnp.broadcast_to(jnp.asarray(given.astype(dtype)), (rows,))
+    integer = dtype is np.int32
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole = not integer or bool(np.all(given == np.floor(given)))
+        good = whole and bool(np.all(np.isfinite(given) & valid(given)))
+        # More than int32 holds is more than any vocabulary; more than float32 holds is refused.
+        cast = (np.minimum(given, np.iinfo(dtype).max) if integer else given).astype(dtype)
+    if not good or not np.all(np.isfinite(cast)):
+        raise ValueError(f"{name} must be {'an integer ' if integer else 'finite and '}{rule}, got {value!r}")
+    return jnp.broadcast_to(jnp.asarray(cast), (rows,))
 
 
 def cut(logits: jax.Array, sampling: Sampling) -> jax.Array:
@@ -86,7 +89,8 @@ def _cut_row(logits, wanted, temperature, top_k, top_p) -> jax.Array:
     # A token is in the nucleus if the tokens above it hold less than top_p: the smallest such value is
     # one past the largest threshold above which the mass still reaches top_p.
     outside = _largest(lambda t: jnp.sum(jnp.where(keys > t, mass, 0)) >= top_p * total)
-    by_mass = jnp.where(top_p < 1, outside + 1, _LOWEST)
+    # A share so small that it rounds to nothing still keeps the best token, whose key is 0.
+    by_mass = jnp.where(top_p < 1, jnp.minimum(outside + 1, 0), _LOWEST)
     kept = (keys >= by_count) & (keys >= by_mass)
     return jnp.where(kept | ~wanted, logits, -jnp.inf)
 
