@@ -1,0 +1,173 @@
+r"""Measures sbjax: each benchmark prints a table and writes a JSON file, both sides in one run, taking turns.
+
+Examples:
+  python tools/benchmark.py floor --target checkpoints/target --out results/floor.json
+  python tools/benchmark.py methods --target checkpoints/target --draft checkpoints/draft \
+      --prompts humaneval.jsonl --temperature 0 0.8 1 --out results/methods.json
+  python tools/benchmark.py transformers --target path/to/hf-target --draft path/to/hf-draft \
+      --prompts humaneval.jsonl --out results/transformers.json
+"""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from command_line.flags import first_line, positive
+
+MODULES = {
+    "floor": "floor",
+    "transformers": "against_transformers",
+    "methods": "methods",
+    "first-token": "first_token",
+    "sampling-cost": "sampling_cost",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.benchmark == "worker":
+        return _work(options)
+    # Imported late so that --help is quick.
+    from benchmarks.results import Results
+    from command_line.tables import make_console
+
+    module = importlib.import_module(f"benchmarks.{MODULES[options.benchmark]}")
+    try:
+        results = Results(options.out, options.benchmark, options)
+        module.run(options, results, make_console())
+        results.finish()
+    except (ValueError, OSError) as error:
+        print(f"benchmark: {first_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"benchmark: interrupted; what was measured is in {options.out}", file=sys.stderr)
+        return 130
+    print(options.out)
+    return 0
+
+
+def _work(options: argparse.Namespace) -> int:
+    from benchmarks.worker import serve
+
+    def load():
+        return importlib.import_module(f"benchmarks.{options.side}_side").load(options)
+
+    return serve(load)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="The JSON file is written after every measurement; Ctrl-C loses none.\n"
+        "Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted.",
+    )
+    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
+    _add_floor(commands)
+    _add_transformers(commands)
+    _add_methods(commands)
+    _add_first_token(commands)
+    _add_sampling_cost(commands)
+    worker = commands.add_parser("worker", description="Started by the others: one side of a comparison.")
+    worker.add_argument("side", choices=("sbjax", "transformers"))
+    worker.add_argument("--target", required=True)
+    worker.add_argument("--draft")
+    return parser.parse_args(arguments)
+
+
+def _command(commands, name: str, help: str, *, target: bool = True, draft: bool = True):
+    """A subcommand with the flags that most of them have."""
+    parser = commands.add_parser(
+        name, help=help, description=help, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("results") / f"{name}.json", metavar="FILE", help="the JSON file")
+    if target:
+        add("--target", required=True, metavar="FOLDER", help="converted or Hugging Face folder")
+    if draft:
+        add("--draft", required=True, metavar="FOLDER", help="converted or Hugging Face folder")
+    return parser
+
+
+def _add_floor(commands) -> None:
+    text = "a step of plain greedy decoding against nothing but the model's matrix products"
+    add = _command(commands, "floor", text, draft=False).add_argument
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the parameters")
+    add("--steps", type=positive, default=16, help="steps a measurement")
+    add("--turns", type=positive, default=9, help="measurements of each side")
+    add("--prompt-length", type=positive, default=128, help="tokens before the steps")
+
+
+def _add_prompts(parser, *, many: bool, tune: int, report: int) -> None:
+    add = parser.add_argument
+    add(
+        "--prompts",
+        type=Path,
+        required=True,
+        nargs="+" if many else None,
+        metavar="FILE",
+        help="a .jsonl file",
+    )
+    add("--field", metavar="NAME", help="its field; None is prompt, question, turns, messages or text")
+    add("--chat", action="store_true", help="prompts are messages of a user")
+    add("--tune", type=positive, default=tune, metavar="N", help="prompts that settings are chosen on")
+    add("--report", type=positive, default=report, metavar="N", help="other prompts, that are reported")
+    add("--max-prompt-tokens", type=positive, default=256, metavar="N", help="longer prompts are left out")
+    add("--max-new-tokens", type=positive, default=128, metavar="N", help="tokens a prompt")
+
+
+def _add_transformers(commands) -> None:
+    parser = _command(commands, "transformers", "tokens a second against transformers, plain and assisted")
+    _add_prompts(parser, many=False, tune=1, report=8)
+    add = parser.add_argument
+    add("--hf-target", metavar="FOLDER", help="Hugging Face folder of the target; None is --target")
+    add("--hf-draft", metavar="FOLDER", help="Hugging Face folder of the draft; None is --draft")
+    add("--draft-length", type=positive, default=4, metavar="G", help="of sbjax")
+    add("--threads", type=positive, nargs="+", default=[1, 2], metavar="N", help="of torch, to choose from")
+
+
+def _add_methods(commands) -> None:
+    parser = _command(commands, "methods", "plain decoding against SpS, by suite, batch and temperature")
+    _add_prompts(parser, many=True, tune=4, report=20)
+    add = parser.add_argument
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the parameters")
+    add("--draft-length", type=positive, nargs="+", default=[2, 3, 4, 6], metavar="G", help="to choose from")
+    add("--temperature", type=float, nargs="+", default=[0.0], metavar="T", help="each is a case")
+    add("--batch", type=positive, nargs="+", default=[1], metavar="B", help="each is a case")
+    add("--seed", type=int, default=0, help="of all chance")
+
+
+def _add_first_token(commands) -> None:
+    parser = _command(commands, "first-token", "time to the first token: cold, with a filled cache, warm")
+    add = parser.add_argument
+    add("--prompt", default="def fibonacci(n):\n", metavar="TEXT", help="what is continued")
+    add("--max-new-tokens", type=positive, default=128, metavar="N", help="what the caches have room for")
+    add("--draft-length", type=positive, default=4, metavar="G", help="of SpS")
+    add("--repeats", type=positive, default=3, metavar="N", help="of everything, each in fresh processes")
+
+
+def _add_sampling_cost(commands) -> None:
+    text = "microseconds of a round whose models cost nothing"
+    add = _command(commands, "sampling-cost", text, target=False, draft=False).add_argument
+    add(
+        "--vocab-size",
+        type=positive,
+        nargs="+",
+        default=[32, 4096, 151_936],
+        metavar="V",
+        help="each is a case",
+    )
+    add(
+        "--draft-length",
+        type=positive,
+        nargs="+",
+        default=[4],
+        metavar="G",
+        help="each is a case, beside plain",
+    )
+    add("--turns", type=positive, default=5, help="measurements of each case")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The measurements of ``tools/benchmark.py``, one module each."""

@@ -1,0 +1,55 @@
+"""Flags that several tools have. Imports nothing heavy, so that --help is quick."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say which models to use; ``pairs.load_pair`` reads them."""
+    group = parser.add_argument_group("models")
+    group.add_argument("--config", type=Path, metavar="TOML", help="a pair, e.g. configs/demo.toml")
+    group.add_argument("--target", metavar="FOLDER", help="the model whose text is wanted, over --config")
+    group.add_argument("--draft", metavar="FOLDER", help="the model that guesses ahead, over --config")
+    group.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=Path("checkpoints"),
+        metavar="DIR",
+        help="where OWNER/NAME of the hub lies converted, as DIR/NAME (default: %(default)s)",
+    )
+    group.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        help="of the parameters (default: the config's or the checkpoint's)",
+    )
+
+
+def add_method(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that choose the method; ``pairs.load_pair`` reads them."""
+    group = parser.add_argument_group("method")
+    group.add_argument(
+        "--method",
+        metavar="NAME",
+        help="Autoregressive or SpS (default: the config's, else SpS where there is a draft)",
+    )
+    group.add_argument("--draft-length", type=positive, metavar="G", help="tokens drafted a round")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least one."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return value
+
+
+def first_line(error: BaseException) -> str:
+    """An error as one line for stderr."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def given(**settings: Any) -> dict[str, Any]:
+    """The settings that are not None."""
+    return {name: value for name, value in settings.items() if value is not None}

@@ -1,0 +1,98 @@
+"""From flags and configuration files to loaded models and a method."""
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sbjax
+from sbjax.configuration import ModelSource, load_config, make_method
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """What a tool works with.
+
+    Attributes:
+      target: the model whose text is wanted.
+      draft: None where the method has none.
+      method: how to decode.
+      sampling: temperature, top_k and top_p of the configuration, those that it has.
+    """
+
+    target: sbjax.Model
+    draft: sbjax.Model | None
+    method: sbjax.Method
+    sampling: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A pair that is named but not loaded; attributes as in ``Pair``."""
+
+    target: Path
+    draft: Path | None
+    method: sbjax.Method
+    sampling: Mapping[str, Any]
+    dtype: str | None
+
+    def load(self) -> Pair:
+        """Loads the models that the method needs."""
+        target = sbjax.load(self.target, self.dtype)
+        draft = sbjax.load(self.draft, self.dtype) if self.method.draft_length else None
+        return Pair(target, draft, self.method, self.sampling)
+
+
+def plan_pair(options: argparse.Namespace) -> Plan:
+    """Reads the flags of ``flags.add_models`` and, where the tool has them, ``flags.add_method``.
+
+    Everything is checked that can be before gigabytes are read.
+
+    Raises:
+      ValueError: a model, a method or a setting is missing or unknown; the message names it.
+    """
+    config = None if options.config is None else load_config(options.config)
+    target = options.target or (config and config.target)
+    draft = options.draft or (config and config.draft)
+    if not target:
+        raise ValueError("no model is named: pass --config or --target")
+    wanted, length = getattr(options, "method", None), getattr(options, "draft_length", None)
+    name, settings = wanted or ("SpS" if draft else "Autoregressive"), {}
+    if config is not None and wanted in (None, config.method.name):
+        name, settings = config.method.name, dict(config.method.settings)
+    method = make_method(name, settings if length is None else {**settings, "draft_length": length})
+    if method.draft_length and not draft:
+        raise ValueError(f"{name} needs a draft model: pass --draft, or --method Autoregressive")
+    return Plan(
+        find_folder(target, options.checkpoints),
+        find_folder(draft, options.checkpoints) if draft else None,
+        method,
+        {} if config is None else config.sampling,
+        options.dtype or (config and config.dtype),
+    )
+
+
+def find_folder(source: ModelSource | str, checkpoints: Path) -> Path:
+    """The folder of a model: as given, or where a hub id was converted to.
+
+    Nothing is downloaded: that is for ``tools/convert_hf.py``.
+
+    Raises:
+      ValueError: there is no such folder; says what to run.
+    """
+    if isinstance(source, ModelSource):
+        if source.folder is not None:
+            return source.folder
+        source = source.hub
+    if (folder := Path(source).expanduser()).is_dir():
+        return folder
+    if str(source).count("/") != 1 or str(source).startswith("."):
+        raise ValueError(f"{source}: there is no such folder")
+    local = checkpoints / str(source).split("/")[1]
+    if local.is_dir():
+        return local
+    raise ValueError(
+        f"{source}: neither a folder nor converted yet; if it is a model of the Hugging Face hub, run: "
+        f"python tools/convert_hf.py {source} {local}"
+    )
