@@ -55,3 +55,24 @@ class TableModel:
         """Looks the rows up."""
         index = hidden.astype(jnp.int32)
         return params["table"][index[..., 0], index[..., 1]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptModel(TableModel):
+    """A language model that says a fixed text by position, whatever the text before is.
+
+    It keeps the cache of a ``TableModel`` without looking at it, so a draft can be made to be right
+    for exactly as many tokens as a test wants. Parameters are ``{"script": [max_length] int32}``, the
+    token wanted at every position.
+    """
+
+    def forward(self, params, tokens, positions, cache, mask=None, *, features=0) -> Forward:
+        """See ``LanguageModel.forward``."""
+        cache = super().forward(params, tokens, positions, cache, mask).cache
+        hidden = positions[..., None].astype(jnp.float32)
+        return Forward(hidden, hidden[:, :, None] if features else None, cache)
+
+    def logits(self, params, hidden) -> jax.Array:
+        """Favours the next token of the script by 10."""
+        place = jnp.minimum(hidden[..., 0].astype(jnp.int32) + 1, self.max_length - 1)
+        return 10 * jax.nn.one_hot(params["script"][place], self.vocab_size, dtype=jnp.float32)
