@@ -59,7 +59,7 @@ class KVCache:
         window: int | None = None,
         softcap: float | None = None,
     ) -> tuple[jax.Array, "KVCache"]:
-        """Writes the new keys and values behind the text and attends over both.
+        """Attends over the text and the new tokens, and writes the new keys and values behind the text.
 
         A slot past the end of the buffer is dropped, never clamped onto a live one.
 
@@ -77,45 +77,65 @@ class KVCache:
         Returns:
           ``[B, T, N, H]`` and the cache with its length unchanged.
         """
-        keys = _write(self.keys[layer], key, self.length)
-        values = _write(self.values[layer], value, self.length)
-        visible = self._visible(positions, mask, window)
-        out = attention(query, keys, values, visible, scale=scale, softcap=softcap)
+        rows, tokens = positions.shape
+        key, value = (_finite(jnp.swapaxes(new, 1, 2), self.keys[layer].dtype) for new in (key, value))
+        mask = jnp.broadcast_to(causal_mask(tokens) if mask is None else mask, (rows, tokens, tokens))
+        out = attention(
+            query,
+            self.keys[layer],
+            self.values[layer],
+            _text_visible(self.length, positions, self.keys[layer].shape[2], window),
+            key,
+            value,
+            _new_visible(mask, positions, window),
+            scale=scale,
+            softcap=softcap,
+        )
+        offset = _after(out, self.length)
+        keys = _write(self.keys[layer], key, offset)
+        values = _write(self.values[layer], value, offset)
         cache = self.replace(
             keys=(*self.keys[:layer], keys, *self.keys[layer + 1 :]),
             values=(*self.values[:layer], values, *self.values[layer + 1 :]),
         )
         return out, cache
 
-    def _visible(self, positions: jax.Array, mask: jax.Array | None, window: int | None) -> jax.Array:
-        """``[B, T, S]``: the text before ``length``, and the new tokens that the mask allows."""
-        rows, tokens = positions.shape
-        slots = self.keys[0].shape[2]
-        mask = causal_mask(tokens) if mask is None else mask
-        mask = jnp.broadcast_to(mask, (rows, tokens, tokens))
-        return jax.vmap(_visible_row, (0, 0, 0, None, None))(self.length, positions, mask, slots, window)
+
+def _text_visible(length: jax.Array, positions: jax.Array, slots: int, window: int | None) -> jax.Array:
+    """``[B, T, S]``: the committed slots that each new token sees; slot = position there."""
+    slot = jnp.arange(slots, dtype=jnp.int32)[None, None]
+    visible = jnp.broadcast_to(slot < length[:, None, None], (*positions.shape, slots))
+    return visible if window is None else visible & (positions[:, :, None] - slot < window)
 
 
-def _visible_row(length, positions, mask, slots: int, window: int | None) -> jax.Array:
-    """One row of ``KVCache._visible``: ``[T, S]``."""
-    slot = jnp.arange(slots, dtype=jnp.int32)
-    new = slot - length
-    index = jnp.clip(new, 0, mask.shape[1] - 1)
-    is_new = (new >= 0) & (new < mask.shape[1])
-    visible = jnp.where(is_new[None], mask[:, index], (new < 0)[None])
-    if window is None:
-        return visible
-    slot_position = jnp.where(is_new, positions[index], slot)
-    return visible & (positions[:, None] - slot_position[None] < window)
+def _new_visible(mask: jax.Array, positions: jax.Array, window: int | None) -> jax.Array:
+    """``[B, T, T]``: the new tokens that each new token sees."""
+    return mask if window is None else mask & (positions[:, :, None] - positions[:, None] < window)
+
+
+def _finite(new: jax.Array, dtype) -> jax.Array:
+    """What goes into the cache is finite, so that a dead slot of weight zero adds zero.
+
+    A token whose states are not finite still shows it in its own logits.
+    """
+    return jnp.where(jnp.isfinite(new), new, jnp.zeros((), new.dtype)).astype(dtype)
+
+
+def _after(out: jax.Array, offset: jax.Array) -> jax.Array:
+    """The same offset ``[B]``, in XLA's eyes computed from ``out``.
+
+    XLA orders a read and an in-place write of one buffer by data alone; without this edge it copies every
+    buffer of the cache twice a step.
+    """
+    nan = out[:, 0, 0, 0] != out[:, 0, 0, 0]
+    return jnp.minimum(offset, offset + nan.astype(jnp.int32))
 
 
 def _write(buffer: jax.Array, new: jax.Array, offset: jax.Array) -> jax.Array:
-    """Writes ``new [B, T, M, H]`` into ``buffer [B, M, S, H]`` at slots ``offset[b] + t``."""
+    """Writes ``new [B, M, T, H]`` into ``buffer [B, M, S, H]`` at ``offset[b] + t``, dropped past the end."""
 
     def row(buffer_row, new_row, start):
-        slots = start + jnp.arange(new_row.shape[0], dtype=jnp.int32)
-        return buffer_row.at[:, slots].set(
-            jnp.swapaxes(new_row, 0, 1).astype(buffer_row.dtype), mode="drop", unique_indices=True
-        )
+        slots = start + jnp.arange(new_row.shape[1], dtype=jnp.int32)
+        return buffer_row.at[:, slots].set(new_row, mode="drop", unique_indices=True)
 
     return jax.vmap(row)(buffer, new, offset)

@@ -1,15 +1,19 @@
-"""Attention of a few new tokens over a long prefix: the specification, in plain jax.numpy.
+"""Attention of a few new tokens over a long prefix and themselves: the specification, in plain jax.numpy.
 
-Axes: ``B`` rows, ``T`` new tokens, ``S`` cache slots, ``N`` query heads, ``M`` key/value heads,
+Axes: ``B`` rows, ``T`` new tokens, ``S`` prefix slots, ``N`` query heads, ``M`` key/value heads,
 ``H`` head width.
 """
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 
 def attention(
     query: jax.Array,
+    prefix_keys: jax.Array,
+    prefix_values: jax.Array,
+    prefix_visible: jax.Array,
     keys: jax.Array,
     values: jax.Array,
     visible: jax.Array,
@@ -17,37 +21,55 @@ def attention(
     scale: float,
     softcap: float | None = None,
 ) -> jax.Array:
-    """Softmax attention with grouped heads over the visible slots.
+    """Softmax attention with grouped heads over the visible part of prefix and new tokens.
 
-    Dead slots may hold anything, NaN and infinities included: their scores and their values are
-    replaced before use.
+    The two parts are never concatenated: the prefix is read where it lies.
 
     Args:
       query: ``[B, T, N, H]``.
-      keys: ``[B, M, S, H]``; ``M`` divides ``N``.
-      values: ``[B, M, S, H]``.
-      visible: ``[B, T, S]`` bool; every query sees at least one slot.
+      prefix_keys: ``[B, M, S, H]``; ``M`` divides ``N``.
+      prefix_values: ``[B, M, S, H]``; finite in dead slots too, whatever is in them.
+      prefix_visible: ``[B, T, S]`` bool.
+      keys: ``[B, M, T, H]``, of the new tokens.
+      values: ``[B, M, T, H]``, finite.
+      visible: ``[B, T, T]`` bool among the new tokens, the last axis is what is seen; every query sees
+        at least one token or slot.
       scale: what the dot products are multiplied by.
       softcap: if set, scores become ``softcap * tanh(score / softcap)``.
 
     Returns:
-      ``[B, T, N, H]`` in the dtype of ``query``; the softmax is computed in float32.
+      ``[B, T, N, H]`` in the dtype of ``query``; scores and softmax are float32.
     """
     b, t, n, h = query.shape
     m = keys.shape[1]
-    grouped = query.reshape(b, t, m, n // m, h)
-    scores = jnp.einsum("btmgh,bmsh->bmgts", grouped, keys, preferred_element_type=jnp.float32) * jnp.float32(
-        scale
-    )
+    grouped = query.reshape(b, t, m, n // m, h).transpose(0, 2, 3, 1, 4).reshape(b, m, -1, h)
+    old = _scores(grouped, prefix_keys, prefix_visible, scale, softcap)
+    new = _scores(grouped, keys, visible, scale, softcap)
+    top = jnp.maximum(old.max(-1, keepdims=True), new.max(-1, keepdims=True))
+    old, new = jnp.exp(old - top), jnp.exp(new - top)
+    total = old.sum(-1, keepdims=True) + new.sum(-1, keepdims=True)
+    out = (_mix(old, prefix_values) + _mix(new, values)) / total
+    out = out.reshape(b, m, n // m, t, h).transpose(0, 3, 1, 2, 4).reshape(b, t, n, h)
+    return out.astype(query.dtype)
+
+
+def _scores(grouped, keys, visible, scale: float, softcap: float | None) -> jax.Array:
+    """``[B, M, N / M * T, S]`` float32; both operands are contracted over their last axis, as they lie."""
+    scores = _dot(grouped, keys, 3) * jnp.float32(scale)
     if softcap is not None:
         scores = jnp.tanh(scores / softcap) * softcap
-    shown = visible[:, None, None]
-    scores = jnp.where(shown, scores, -jnp.inf)
-    weights = jnp.exp(scores - scores.max(-1, keepdims=True))
-    weights = weights / weights.sum(-1, keepdims=True)
-    alive = visible.any(1)[:, None, :, None]
-    values = jnp.where(alive, values, jnp.zeros((), values.dtype))
-    out = jnp.einsum(
-        "bmgts,bmsh->btmgh", weights.astype(values.dtype), values, preferred_element_type=jnp.float32
-    )
-    return out.reshape(b, t, n, h).astype(query.dtype)
+    b, m, rows, s = scores.shape
+    tokens = visible.shape[1]
+    split = scores.reshape(b, m, rows // tokens, tokens, s)
+    return jnp.where(visible[:, None, None], split, -jnp.inf).reshape(scores.shape)
+
+
+def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
+    """``[B, M, N / M * T, H]`` float32, the weighted sum of the values."""
+    return _dot(weights.astype(values.dtype), values, 2)
+
+
+def _dot(left: jax.Array, right: jax.Array, axis: int) -> jax.Array:
+    """Contracts the last axis of ``left`` with ``axis`` of ``right``, for every row and head."""
+    dimensions = (((3,), (axis,)), ((0, 1), (0, 1)))
+    return lax.dot_general(left, right, dimensions, preferred_element_type=jnp.float32)
