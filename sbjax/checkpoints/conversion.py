@@ -1,23 +1,23 @@
 """From a Hugging Face checkpoint to a converted one, a few weights at a time."""
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from sbjax.checkpoints import hugging_face, orbax, record
 from sbjax.checkpoints.atomic_folder import atomic_folder, refuse_existing
+from sbjax.checkpoints.batches import BATCH_BYTES, batches, nbytes
 from sbjax.checkpoints.dtypes import cast, numpy_dtype, stored_dtype
 from sbjax.checkpoints.errors import CheckpointError
 from sbjax.checkpoints.hub import resolve
 from sbjax.checkpoints.inventory import Inventory, take_inventory
 from sbjax.checkpoints.progress import byte_progress
 from sbjax.checkpoints.shards import Shard, open_shard
+from sbjax.checkpoints.tree import Path
 from sbjax.models.families import from_hf_config
 from sbjax.models.weight_names import Weight, weight_table
 
-# Weights written in one go: enough for few and large files, little beside any model.
-_BATCH_BYTES = 256 << 20
 _CAST_BYTES = 16 << 20
 
 
@@ -32,8 +32,8 @@ def convert(
 ) -> pathlib.Path:
     """Converts a Hugging Face checkpoint to an Orbax one with config, tokenizer and chat template beside it.
 
-    ``out`` appears when it is complete. At most one shard, and twice the larger of half a shard and the
-    largest parameter, is in memory.
+    ``out`` appears when it is complete. In memory are at most a shard, and beside it half a shard or the
+    largest parameter, whichever is more.
 
     Args:
       source: a folder with ``config.json`` and safetensors or ``pytorch_model*.bin`` files, or a hub id.
@@ -57,16 +57,17 @@ def convert(
     table = weight_table(from_hf_config(hugging_face.read_config(folder)))
     inventory = open_hugging_face(folder, table)
     stored = {name: stored_dtype(info.dtype, dtype, name) for name, info in inventory.infos.items()}
-    total = sum(_nbytes(table[name], stored[name]) for name in table)
+    total = sum(nbytes(weight.shape, stored[name]) for name, weight in table.items())
     with (
         atomic_folder(out, overwrite, total) as work,
         byte_progress(f"Converting to {out.name}", total, progress) as advance,
     ):
         hugging_face.copy_side_files(folder, work)
-        for leaves in _batches(inventory, table, stored):
-            orbax.append(work / record.PARAMS, leaves)
-            advance(sum(array.nbytes for array in leaves.values()))
-        orbax.finish(work / record.PARAMS)
+        leaves = [
+            orbax.Pending(weight.path, weight.shape, numpy_dtype(stored[name]))
+            for name, weight in table.items()
+        ]
+        orbax.write(work / record.PARAMS, leaves, _stream(inventory, table, stored, advance))
         _write_record(work, inventory, stored)
     return out
 
@@ -96,27 +97,17 @@ def refuse_same_place(folder: pathlib.Path, out: pathlib.Path) -> None:
         raise CheckpointError(f"{out}: source and result must be folders apart, the source is {folder}")
 
 
-def _batches(
-    inventory: Inventory, table: dict[str, Weight], stored: dict[str, str]
-) -> Iterator[dict[tuple[str, ...], np.ndarray]]:
+def _stream(
+    inventory: Inventory, table: dict[str, Weight], stored: dict[str, str], advance: Callable[[int], None]
+) -> Iterator[dict[Path, np.ndarray]]:
     """Arrays by path, a batch at a time; a batch never spans files, so one file is open at a time."""
     for path, names in inventory.files.items():
         with open_shard(path) as shard:
-            limit = min(_BATCH_BYTES, path.stat().st_size // 2)
-            for batch in _group(names, {name: _nbytes(table[name], stored[name]) for name in names}, limit):
+            limit = min(BATCH_BYTES, path.stat().st_size // 2)
+            sizes = {name: nbytes(table[name].shape, stored[name]) for name in names}
+            for batch in batches(names, sizes, limit):
                 yield {table[name].path: _read(shard, name, stored[name]) for name in batch}
-
-
-def _group(names: list[str], sizes: dict[str, int], limit: int) -> Iterator[list[str]]:
-    """Runs of names of at most ``limit`` bytes together; a larger one stands alone."""
-    group: list[str] = []
-    for name in names:
-        if group and sum(sizes[member] for member in group) + sizes[name] > limit:
-            yield group
-            group = []
-        group.append(name)
-    if group:
-        yield group
+                advance(sum(sizes[name] for name in batch))
 
 
 def _read(shard: Shard, name: str, dtype: str) -> np.ndarray:
@@ -130,10 +121,6 @@ def _read(shard: Shard, name: str, dtype: str) -> np.ndarray:
         rows = slice(start, min(start + step, info.shape[0]))
         result[rows] = cast(shard.read(name, (rows,)), dtype, name)
     return result
-
-
-def _nbytes(weight: Weight, dtype: str) -> int:
-    return int(np.prod(weight.shape)) * numpy_dtype(dtype).itemsize
 
 
 def _write_record(work: pathlib.Path, inventory: Inventory, stored: dict[str, str]) -> None:

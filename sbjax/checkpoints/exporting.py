@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 
 from sbjax.checkpoints import hugging_face, orbax, record
 from sbjax.checkpoints.atomic_folder import atomic_folder, refuse_existing
+from sbjax.checkpoints.batches import batches, nbytes
 from sbjax.checkpoints.conversion import refuse_same_place
 from sbjax.checkpoints.dtypes import cast, holds, numpy_dtype
 from sbjax.checkpoints.progress import byte_progress
@@ -53,7 +54,7 @@ def export(
     record.check_files(folder, content, checksums=True)
     infos = _exported(content, table)
     shards = _split(infos, max_shard_size)
-    total = sum(_nbytes(info) for info in infos.values())
+    total = sum(nbytes(info.shape, info.dtype) for info in infos.values())
     with (
         atomic_folder(out, overwrite, total) as work,
         byte_progress(f"Exporting to {out.name}", total, progress) as advance,
@@ -82,27 +83,29 @@ def _exported(content: Record, table: dict[str, Weight]) -> dict[str, TensorInfo
 def _split(infos: dict[str, TensorInfo], max_shard_size: str) -> dict[str, list[str]]:
     split = huggingface_hub.split_state_dict_into_shards_factory(
         infos,
-        get_storage_size=_nbytes,
+        get_storage_size=lambda info: nbytes(info.shape, info.dtype),
         filename_pattern="model{suffix}.safetensors",
         max_shard_size=max_shard_size,
     )
     return split.filename_to_tensors
 
 
-def _nbytes(info: TensorInfo) -> int:
-    return int(np.prod(info.shape)) * numpy_dtype(info.dtype).itemsize
-
-
 def _read(
     folder: pathlib.Path, content: Record, table: dict[str, Weight], infos: dict[str, TensorInfo]
 ) -> dict[str, np.ndarray]:
-    """Reads the weights of a shard, each cast at once so that only one is held in a wider dtype."""
+    """Reads the weights of a shard, cast a batch at a time so that few are held in a wider dtype."""
     arrays = {}
-    for name, info in infos.items():
-        twin = content.redundant.get(name, name)
-        path, stored = table[twin].path, numpy_dtype(content.stored_dtypes[twin])
-        array = orbax.read(folder / record.PARAMS, {path: (info.shape, stored)})[path]
-        arrays[name] = np.ascontiguousarray(cast(array, info.dtype, name))
+    twins = {name: content.redundant.get(name, name) for name in infos}
+    sizes = {name: nbytes(info.shape, content.stored_dtypes[twins[name]]) for name, info in infos.items()}
+    for batch in batches(infos, sizes):
+        wanted = [
+            orbax.Pending(weight.path, weight.shape, numpy_dtype(content.stored_dtypes[name]))
+            for name, weight in ((twins[name], table[twins[name]]) for name in batch)
+        ]
+        found = orbax.read(folder / record.PARAMS, wanted)
+        for name in batch:
+            array = cast(found[table[twins[name]].path], infos[name].dtype, name)
+            arrays[name] = np.ascontiguousarray(array)
     return arrays
 
 

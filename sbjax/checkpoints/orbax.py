@@ -1,50 +1,91 @@
-"""Orbax, the only place that touches it: parameters written piece by piece, read whole or in part.
+"""Orbax, the only place that touches it: parameters written as they come, read whole or in part.
 
-Written through ``orbax.checkpoint.experimental.v1``, whose ``partial`` appends to a checkpoint, so a
-conversion never holds a model. Arrays are stored in chunks of a few MiB: with the default, a chunk is
-an array, and a host that needs a quarter of it reads everything.
+Orbax saves a tree that is in memory. Here the leaves of the saved tree only stand for parameters, and
+their handler takes the arrays from a stream, so a conversion never holds a model. Arrays are stored in
+chunks of a few MiB: with the default, a chunk is an array, and a host that needs a quarter of it reads
+everything.
 """
 
-import contextlib
+import asyncio
+import copy
+import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
-from orbax.checkpoint import v1 as ocp
+import orbax.checkpoint as ocp
+import tensorstore
+from orbax.checkpoint import type_handlers
 
 from sbjax.checkpoints.errors import CheckpointError
-from sbjax.checkpoints.tree import leaf_at, nest
+from sbjax.checkpoints.tree import Path, leaf_at, nest
 
 _CHUNK_BYTES = 4 << 20
+# Every array that is written makes a new version of the index. Orbax's own context caches 100 MB of them.
+_WITHOUT_CACHE = tensorstore.Context({"cache_pool#ocdbt": {"total_bytes_limit": 0}})
 
 
-@contextlib.contextmanager
-def _context(partial_load: bool = False) -> Iterator[None]:
-    context = ocp.Context()
-    context.array.saving.storage_options.chunk_byte_size = _CHUNK_BYTES
-    # Weights hardly compress, and reading them would wait for the decompression.
-    context.array.saving.use_compression = False
-    context.pytree.loading.partial_load = partial_load
-    with context:
-        yield
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """A parameter that is not in memory yet.
+
+    Attributes:
+      path: its place in the nested dict of parameters.
+      shape: its shape.
+      dtype: its dtype.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
 
-def append(path: pathlib.Path, leaves: Mapping[tuple[str, ...], np.ndarray]) -> None:
-    """Writes more parameters to an unfinished checkpoint.
+class _StreamHandler(type_handlers.NumpyHandler):
+    """Writes the arrays of a stream in the place of the ``Pending`` leaves that stand for them."""
+
+    def __init__(self, stream: Iterator[dict[Path, np.ndarray]]):
+        # Every batch is waited for, so its arrays cannot change meanwhile and need no copy.
+        super().__init__(deepcopy_host_arrays=False)
+        self._stream = stream
+
+    async def serialize(self, values, infos, args=None):
+        infos = [copy.copy(info) for info in infos]
+        for info in infos:
+            info.ts_context = _WITHOUT_CACHE
+        slots = {value.path: slot for value, *slot in zip(values, infos, args, strict=True)}
+        for batch in self._stream:
+            batch_infos, batch_args = zip(*(slots.pop(path) for path in batch), strict=True)
+            for commit in await super().serialize(list(batch.values()), batch_infos, batch_args):
+                await asyncio.to_thread(commit.result)
+            del commit
+            batch.clear()  # before the next batch is made
+        if slots:
+            raise ValueError(f"the stream ended without {sorted(slots)[:5]}")
+        return []
+
+
+def write(path: pathlib.Path, leaves: list[Pending], stream: Iterator[dict[Path, np.ndarray]]) -> None:
+    """Writes a checkpoint as its arrays come.
 
     Args:
-      path: the checkpoint's folder; it appears when ``finish`` is called.
-      leaves: arrays by their paths in the nested dict of parameters; none of them is written yet.
+      path: the checkpoint's folder; it appears when the checkpoint is complete.
+      leaves: every parameter.
+      stream: batches of arrays by path, in any order. A batch is written and emptied before the next one is
+        asked for, so only one is in memory.
     """
-    with _context():
-        ocp.partial.save(path.absolute(), nest(leaves))
-
-
-def finish(path: pathlib.Path) -> None:
-    """Turns what ``append`` wrote into a checkpoint."""
-    with _context():
-        ocp.partial.finalize(path.absolute())
+    handlers = type_handlers.create_type_handler_registry(
+        (Pending, _StreamHandler(stream)), (jax.Array, type_handlers.ArrayHandler())
+    )
+    # Weights hardly compress, and reading them would wait for the decompression.
+    handler = ocp.PyTreeCheckpointHandler(
+        use_zarr3=True, use_compression=False, type_handler_registry=handlers
+    )
+    tree = nest({leaf.path: leaf for leaf in leaves})
+    chunks = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), tree)
+    with ocp.Checkpointer(handler) as checkpointer:
+        checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(tree, save_args=chunks))
 
 
 def restore(path: pathlib.Path, abstract: Any) -> Any:
@@ -57,32 +98,36 @@ def restore(path: pathlib.Path, abstract: Any) -> Any:
     Raises:
       CheckpointError: the checkpoint is damaged or holds other parameters.
     """
-    return _load(path, abstract, partial=False)
+    return _restore(path, abstract, ocp.checkpoint_utils.construct_restore_args(abstract), partial=False)
 
 
-def read(path: pathlib.Path, leaves: Mapping[tuple[str, ...], tuple[tuple[int, ...], np.dtype]]) -> dict:
+def read(path: pathlib.Path, leaves: list[Pending]) -> dict[Path, np.ndarray]:
     """Reads some parameters into host memory.
 
     Args:
       path: the checkpoint's folder.
-      leaves: shape and dtype of each parameter that is wanted, by path.
-
-    Returns:
-      The arrays by path.
+      leaves: the parameters that are wanted.
 
     Raises:
       CheckpointError: the checkpoint is damaged or does not hold these parameters.
     """
     # An array without memory of its own stands for its shape and dtype.
-    wanted = {leaf: np.broadcast_to(np.zeros((), dtype), shape) for leaf, (shape, dtype) in leaves.items()}
-    tree = _load(path, nest(wanted), partial=True)
-    return {leaf: leaf_at(tree, leaf) for leaf in leaves}
+    wanted = nest({leaf.path: np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape) for leaf in leaves})
+    arguments = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype), wanted)
+    tree = _restore(path, wanted, arguments, partial=True)
+    return {leaf.path: leaf_at(tree, leaf.path) for leaf in leaves}
 
 
-def _load(path: pathlib.Path, abstract: Any, partial: bool) -> Any:
+def _restore(path: pathlib.Path, item: Any, arguments: Any, partial: bool) -> Any:
+    # Without a limit, all arrays are in memory twice. An array, padded to chunks, must fit in.
+    largest = max(4 * leaf.size for leaf in jax.tree.leaves(item))
+    handler = ocp.PyTreeCheckpointHandler(restore_concurrent_gb=1 + largest // 10**9)
     try:
-        with _context(partial_load=partial):
-            return ocp.load(path.absolute(), abstract)
+        with ocp.Checkpointer(handler) as checkpointer:
+            return checkpointer.restore(
+                path.absolute(),
+                args=ocp.args.PyTreeRestore(item, restore_args=arguments, partial_restore=partial),
+            )
     except Exception as error:  # Orbax and TensorStore raise bare Exceptions for damaged files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{path}: damaged or incomplete, Orbax cannot read it: {reason}") from error

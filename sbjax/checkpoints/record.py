@@ -43,7 +43,7 @@ def is_converted(folder: pathlib.Path) -> bool:
 
 def is_unfinished(folder: pathlib.Path) -> bool:
     """Whether a folder is what an interrupted conversion left behind."""
-    return not is_converted(folder) and any(folder.glob(f"{PARAMS}*"))
+    return not is_converted(folder) and any(path.is_dir() for path in folder.glob(f"{PARAMS}*"))
 
 
 def write_record(folder: pathlib.Path, record: Record) -> None:
@@ -92,7 +92,7 @@ def check_weights(folder: pathlib.Path, record: Record, table: Iterable[str]) ->
     odd = set(record.stored_dtypes) ^ set(table)
     if odd:
         raise CheckpointError(
-            f"{folder}: config.json describes another model than the one converted, they differ in {some(odd)}"
+            f"{folder}: config.json is not of the model that was converted, they differ in {some(odd)}"
         )
 
 
