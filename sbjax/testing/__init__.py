@@ -1,4 +1,4 @@
-"""For tests of methods and models: fakes with known laws, and references that share no code with the engine."""
+"""For tests of methods and models: fakes with known laws, references that share no code with the engine."""
 
 from sbjax.testing.enumeration import enumerate_law
 from sbjax.testing.laws import joint_law, next_law, total_variation
