@@ -57,16 +57,13 @@ def draft_chain(engine: Engine, params: Params, state: State) -> Chain:
     length = _trunk_length(engine, state)
     shared = _round_noise(engine, state, engine.method.draft_length + 1)
     drafting = length > 0
-    behind = state.length - state.draft.length
-    two_wide = jnp.any(drafting & (behind > 1))
-    carry = jax.lax.cond(
+    cache, logits = jax.lax.cond(
         jnp.any(drafting),
-        lambda: jax.lax.cond(
-            two_wide, lambda: _catch_up(engine, params, state, 2), lambda: _catch_up(engine, params, state, 1)
-        ),
-        lambda: _first(engine, state, state.draft, _zeros(engine, state), 0),
+        lambda cache: _catch_up(engine, params, state, cache),
+        lambda cache: (cache, jnp.zeros((state.text.shape[0], engine.vocab_size), jnp.float32)),
+        state.draft,
     )
-
+    carry = _first(engine, state, cache, logits, jnp.any(drafting).astype(jnp.int32))
     carry = jax.lax.while_loop(
         lambda carry: jnp.any(carry.step < length),
         lambda carry: _guess(engine, shared, state, _advance(engine, params, carry)),
@@ -99,34 +96,36 @@ def _trunk_length(engine: Engine, state: State) -> jax.Array:
     return jnp.where(reachable, jnp.maximum(cap, 0), 0).astype(jnp.int32)
 
 
-def _zeros(engine: Engine, state: State) -> jax.Array:
-    return jnp.zeros((state.text.shape[0], engine.vocab_size), jnp.float32)
-
-
-def _first(engine: Engine, state: State, cache: KVCache, logits: jax.Array, forwards: int) -> _Carry:
+def _first(engine: Engine, state: State, cache: KVCache, logits: jax.Array, forwards) -> _Carry:
     """The loop's start: nothing guessed, the row of scores behind the text at hand."""
     rows, g = state.text.shape[0], engine.method.draft_length
     laws = None if engine.rule == "match" else jnp.zeros((rows, g, engine.vocab_size), jnp.float32)
     tokens = jnp.zeros((rows, g), jnp.int32)
     return _Carry(
-        jnp.int32(0), logits, tokens, laws, state.text_hash, state.noise, cache, jnp.int32(forwards)
+        step=jnp.int32(0),
+        logits=logits,
+        tokens=tokens,
+        laws=laws,
+        text=state.text_hash,
+        noise=state.noise,
+        cache=cache.with_length(state.length),
+        forwards=forwards,
     )
 
 
-def _catch_up(engine: Engine, params: Params, state: State, width: int) -> _Carry:
-    """Feeds the one or two last tokens of the text, whichever the draft has not seen.
+def _catch_up(engine: Engine, params: Params, state: State, cache: KVCache):
+    """Feeds the last two tokens of the text, or the last one, whichever the draft has not seen.
 
     After a fully accepted trunk the draft lacks its own last token beside the pending one. A row that
-    lacks one token reads a dead second one, whose slot is overwritten by the next step.
+    lacks one token reads a dead second one, whose slot is overwritten by the next step. (One forward of
+    constant width: a choice between widths makes XLA copy the cache, and costs more than it saves.)
     """
-    cache = state.draft
-    positions = span(cache.length, width)
+    positions = span(cache.length, 2)
     tokens = take(state.text, positions)
     out = engine.draft.forward(params, tokens, positions, cache)
-    last = jnp.clip(state.length - 1 - cache.length, 0, width - 1)
+    last = jnp.clip(state.length - 1 - cache.length, 0, 1)
     hidden = take(out.hidden, last[:, None])
-    logits = _logits(engine, params, hidden)
-    return _first(engine, state, out.cache.with_length(state.length), logits, 1)
+    return out.cache, _logits(engine, params, hidden)
 
 
 def _guess(engine: Engine, shared, state: State, carry: _Carry) -> _Carry:
