@@ -22,6 +22,8 @@ from command_line.timing import turns
 
 import sbjax
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 @pytest.fixture(scope="module")
 def target(tiny_pair):
@@ -177,7 +179,8 @@ def test_first_token_measures_fresh_and_warm(call, monkeypatch):
 
 def test_a_worker_is_a_process_that_answers(tiny_pair, capfd):
     command = {"prompt": [5, 6], "max_new_tokens": 3, "stop_ids": [], "slots": 128, "draft_length": 0}
-    with Worker("sbjax", tiny_pair / "target", None, {"JAX_PLATFORMS": "cpu"}) as worker:
+    environment = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    with Worker("sbjax", tiny_pair / "target", None, environment) as worker:
         answer = worker.ask(**command)
         assert worker.ready["load_seconds"] > 0 and len(answer["tokens"]) == 3
         with pytest.raises(ValueError, match="the sbjax process ended with exit code 1"):

@@ -4,6 +4,8 @@ import demo
 import pytest
 from command_line.comparison import Comparison, Side, first_difference
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 @pytest.fixture
 def arguments(tiny_pair) -> list[str]:

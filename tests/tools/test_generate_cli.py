@@ -10,6 +10,7 @@ from command_line.output import Output
 from command_line.prompt_files import read_prompts
 from command_line.tables import add_counts
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
 PLAIN = ("--method", "Autoregressive")
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import statistics
 
 import jax
@@ -59,6 +60,7 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     console.print(_table(found))
 
 
+@functools.cache  # the functions of a model are part of what is compiled
 def table_model(vocab_size: int) -> sbjax.ApplyModel:
     """A model without weights to multiply: logits are one of a few rows, chosen by the last token."""
 
