@@ -5,7 +5,7 @@ import pathlib
 
 import ml_dtypes
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from tokenizers import Tokenizer
 
 from pair_training.architecture import Architecture
@@ -45,7 +45,8 @@ def write_folder(
     }
     size = sum(array.nbytes for array in weights.values())
     with atomic_folder(out, overwrite=True, needed=size) as work:
-        save_file(weights, work / "model.safetensors", metadata={"format": "pt"})
+        # Not save_file, which makes files that only their owner can read.
+        (work / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", generation)
         save_tokenizer(tokenizer, work, max_length)
