@@ -119,9 +119,9 @@ def read(path: pathlib.Path, leaves: list[Pending]) -> dict[Path, np.ndarray]:
 
 
 def _restore(path: pathlib.Path, item: Any, arguments: Any, partial: bool) -> Any:
-    # Without a limit, all arrays are in memory twice. An array, padded to chunks, must fit in.
+    # Without a limit all arrays are in memory twice. The largest one, padded to chunks, must be below it.
     largest = max(4 * leaf.size for leaf in jax.tree.leaves(item))
-    handler = ocp.PyTreeCheckpointHandler(restore_concurrent_gb=1 + largest // 10**9)
+    handler = ocp.PyTreeCheckpointHandler(restore_concurrent_gb=1 + int(1.1 * largest / 1e9 + 0.1))
     try:
         with ocp.Checkpointer(handler) as checkpointer:
             return checkpointer.restore(
