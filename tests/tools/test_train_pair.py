@@ -3,24 +3,22 @@
 import dataclasses
 import json
 import pathlib
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rich.console import Console
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
-
 import train_pair
 from pair_training import corpus, objectives, packing, vocabulary
 from pair_training.architecture import Architecture, forward_logits, grow, shallow
 from pair_training.schedule import Schedule, Stage
 from pair_training.training import Interrupted, Trainer
+from rich.console import Console
 
 from sbjax.cache import KVCache
 from sbjax.checkpoints import load
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
 
 TINY = Architecture(width=16, layers=2, heads=2, kv_heads=1, mlp_width=24)
 VOCABULARY, LENGTH = 270, 32
@@ -115,35 +113,44 @@ def test_logits_without_a_cache_are_those_with_one():
     params = model.init(0)
     text = jax.random.randint(jax.random.key(0), (2, 19), 0, VOCABULARY)
     positions = jnp.broadcast_to(jnp.arange(19, dtype=jnp.int32), text.shape)
-    hidden = model.forward(params, text, positions, KVCache.create(model.cache_spec, 2, 24)).hidden
-    np.testing.assert_allclose(
-        forward_logits(model, params, text), model.logits(params, hidden), atol=1e-5, rtol=1e-5
-    )
+
+    @jax.jit
+    def both(params):
+        cached = model.forward(params, text, positions, KVCache.create(model.cache_spec, 2, 24))
+        return forward_logits(model, params, text), model.logits(params, cached.hidden)
+
+    np.testing.assert_allclose(*both(params), atol=1e-5, rtol=1e-5)
 
 
 def test_growing_changes_nothing_until_it_is_trained():
-    small, large = (dataclasses.replace(TINY, layers=n).model(VOCABULARY, LENGTH) for n in (2, 5))
+    small, large = (dataclasses.replace(TINY, layers=n).model(VOCABULARY, LENGTH) for n in (1, 2))
     params = small.init(1)
-    grown = grow(params, 5, keep=True)
+    grown = grow(params, 2, keep=True)
     assert jax.tree.map(jnp.shape, grown) == jax.tree.map(jnp.shape, large.init(0))
-    text = jnp.arange(12, dtype=jnp.int32)[None]
-    before = forward_logits(small, params, text)
-    np.testing.assert_allclose(forward_logits(large, grown, text), before, atol=1e-6)
-    gradients = jax.grad(lambda p: objectives.next_token(large)(p, text, None))(grown)
-    moved = [jnp.any(layer["mlp"]["down_proj"]["weight"] != 0) for layer in gradients["layers"].values()]
-    assert all(moved)
-    chex_equal = jax.tree.map(np.array_equal, shallow(grown, 2), params)
-    assert all(jax.tree.leaves(chex_equal))
+    text = jnp.arange(13, dtype=jnp.int32)[None]
+    before = jax.jit(objectives.next_token(small))(params, text, None)
+    after, gradients = jax.jit(jax.value_and_grad(objectives.next_token(large)))(grown, text, None)
+    np.testing.assert_allclose(after, before, rtol=1e-6)
+    assert all(np.any(layer["mlp"]["down_proj"]["weight"]) for layer in gradients["layers"].values())
+
+
+@pytest.mark.parametrize(("few", "many"), [(1, 4), (2, 5), (2, 16), (3, 3)])
+def test_shallow_undoes_growing(few, many):
+    params = dataclasses.replace(TINY, layers=few).model(VOCABULARY, LENGTH).init(2)
+    grown = grow(params, many, keep=True)
+    assert len(grown["layers"]) == many
+    same = jax.tree.map(np.array_equal, shallow(grown, few), params)
+    assert all(jax.tree.leaves(same))
 
 
 def test_interrupted_training_ends_where_an_uninterrupted_one_does(tokens, tmp_path):
     whole, report = trainer(tokens, tmp_path / "whole").run()
     first, last = report["losses"][0], report["losses"][-1]
     assert (first["step"], last["step"], report["steps"]) == (12, 12, 12)
-    for stop_after in (4, 9):  # before and after the growth
-        asked = iter(range(1, 100))
-        stopping = trainer(tokens, tmp_path / "parts", should_stop=lambda a=asked, n=stop_after: next(a) > n)
-        with pytest.raises(Interrupted, match="run again"):
+    for steps, step in ((4, 4), (5, 9)):  # before the growth and after it
+        answers = iter([False] * (steps - 1) + [True])
+        stopping = trainer(tokens, tmp_path / "parts", should_stop=lambda answers=answers: next(answers))
+        with pytest.raises(Interrupted, match=f"after step {step}; run again"):
             stopping.run()
     parts, resumed = trainer(tokens, tmp_path / "parts").run()
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, whole, parts)))

@@ -120,10 +120,10 @@ def shallow(params: Params, layers: int) -> Params:
 
     Args:
       params: parameters of a model with more layers.
-      layers: how many are kept, evenly spaced.
+      layers: how many are kept, evenly spaced: where ``grow`` puts that many.
     """
     depth = len(params["layers"])
-    kept = {str(i): params["layers"][str(i * depth // layers)] for i in range(layers)}
+    kept = {str(i): params["layers"][str(-(-i * depth // layers))] for i in range(layers)}
     return jax.tree.map(jnp.array, params | {"layers": kept})
 
 

@@ -103,10 +103,11 @@ class Trainer:
                 place.step += 1
                 place.seconds += time.monotonic() - began
                 bar(progress, loss, self.schedule.tokens_per_step)
-                if stop := self.should_stop() or time.monotonic() - saved > 60 * self.checkpoint_minutes:
+                stopped = self.should_stop()
+                if stopped or time.monotonic() - saved > 60 * self.checkpoint_minutes:
                     self._save(manager, place, state, losses, loss)
                     saved = time.monotonic()
-                if stop and self.should_stop():
+                if stopped:
                     raise Interrupted(f"{self.name}: stopped after step {place.step}; run again to go on")
             # One slow step may have jumped over the last stage.
             place, state = self._enter_stage(place, state, len(self.schedule.stages) - 1)
