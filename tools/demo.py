@@ -10,9 +10,9 @@ import sys
 from command_line import flags
 
 PROMPTS = (
-    "def read_lines(path, encoding='utf-8'):\n",
-    "import os\nimport sys\n\ndef main():\n",
-    "class Stack:\n    def __init__(self):\n",
+    "class Stack:\n    def __init__(self):\n        self._items = []\n\n    def push(self, item):\n",
+    "class TestList(unittest.TestCase):\n    def test_append(self):\n",
+    "def fibonacci(n):\n    if n < 2:\n        return",
 )
 
 
@@ -85,14 +85,16 @@ def report(compared, draft_length: int, console) -> int:
     """Prints texts, equality, statistics and times; returns the exit code."""
     from command_line.tables import statistics_table
 
-    for prompt, text in zip(PROMPTS, compared[0].texts, strict=True):
-        console.rule(align="left", characters="-")
-        console.print(prompt, style="dim", end="", markup=False)
-        console.print(text, markup=False)
-    console.rule(align="left", characters="-")
     for each in compared:
+        for prompt, text in zip(PROMPTS, each.texts, strict=True):
+            console.rule(f"temperature {each.temperature}", align="left", characters="-")
+            console.print(prompt, style="dim", end="", markup=False)
+            console.print(text, markup=False)
+        console.rule(characters="-")
         sides = {"plain": each.plain.figures(), f"SpS({draft_length})": each.speculative.figures()}
-        title = f"temperature {each.temperature}: {len(PROMPTS)} prompts, median of {each.repeats} runs"
+        title = (
+            f"temperature {each.temperature}, {len(PROMPTS)} prompts, seconds: median of {each.repeats} runs"
+        )
         console.print(statistics_table(title, sides))
         console.print(verdict(each), soft_wrap=True)
     return 0 if all(each.first_difference is None for each in compared) else 1

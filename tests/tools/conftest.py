@@ -14,11 +14,11 @@ from pair_training.vocabulary import train_tokenizer
 
 @pytest.fixture(scope="session")
 def tiny_pair(tmp_path_factory) -> pathlib.Path:
-    """A folder with ``target`` and ``draft``; 64 positions."""
+    """A folder with ``target`` and ``draft``; 160 positions."""
     folder = tmp_path_factory.mktemp("pair")
     text = (pathlib.Path(__file__).parents[2] / "sbjax" / "generate.py").read_text(encoding="utf-8")
     tokenizer = train_tokenizer([text], 280)
     for name, layers, seed in (("target", 2, 0), ("draft", 1, 1)):
         sizes = Architecture(width=16, layers=layers, heads=2, kv_heads=1, mlp_width=24)
-        write_folder(folder / name, sizes.model(280, 64).init(seed), sizes, tokenizer, 64)
+        write_folder(folder / name, sizes.model(280, 160).init(seed), sizes, tokenizer, 160)
     return folder

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 _WIDTH = 132
@@ -73,14 +73,14 @@ def add_counts(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def statistics_table(title: str, sides: Mapping[str, Mapping[str, Any]]) -> Table:
+def statistics_table(title: str, sides: Mapping[str, Mapping[str, Any]]) -> Group:
     """A table of summaries side by side.
 
     Args:
-      title: head of the table.
+      title: what is printed above it.
       sides: for each side its summary and, where there is a time, its "seconds".
     """
-    table = Table(title=title, title_justify="left")
+    table = Table()
     table.add_column("")
     for name in sides:
         table.add_column(name, justify="right")
@@ -89,7 +89,7 @@ def statistics_table(title: str, sides: Mapping[str, Mapping[str, Any]]) -> Tabl
         cells = [_cell(row, figures) for figures in full]
         if any(cells):
             table.add_row(row.label, *cells)
-    return table
+    return Group(title, table)  # a title of the table itself would be wrapped to its width
 
 
 def _with_speed(figures: Mapping[str, Any]) -> Mapping[str, Any]:
