@@ -15,6 +15,7 @@ from pair_training.schedule import Schedule, Stage
 from pair_training.training import Interrupted, Trainer
 from rich.console import Console
 
+import sbjax
 from sbjax.cache import KVCache
 from sbjax.checkpoints import load
 
@@ -236,7 +237,8 @@ def test_second_run_of_other_settings_is_refused(sources, pair, capsys):
         (("--target-stages", "2-32"), "LAYERSxLENGTH:SHARE"),
         (("--target-stages", "2x64:1"), "longer than --max-length"),
         (("--draft-layers", "3", "--draft-stages", "3x32:1"), "may not be more than"),
-        (("--heads", "3"), "num_attention_heads"),
+        (("--heads", "3"), "heads must divide width"),
+        (("--mlp-width", "0"), "must be positive"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_before_anything_is_written(
@@ -246,3 +248,12 @@ def test_settings_that_do_not_fit_are_refused_before_anything_is_written(
         train_pair.main(arguments(sources, tmp_path, *more))
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_shipped_pair_is_small_and_shares_one_tokenizer():
+    folder = pathlib.Path(sbjax.__file__).parent / "default_pair"
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 24_000_000
+    target, draft = (load(folder / name) for name in ("target", "draft"))
+    assert target.model.vocab_size == draft.model.vocab_size
+    texts = [(folder / name / "tokenizer.json").read_bytes() for name in ("target", "draft")]
+    assert texts[0] == texts[1]

@@ -30,6 +30,13 @@ class Architecture:
     kv_heads: int
     mlp_width: int
 
+    def __post_init__(self):
+        """Refuses sizes that do not make a model."""
+        if min(dataclasses.astuple(self)) < 1:
+            raise ValueError(f"all sizes of a model must be positive, got {self}")
+        if self.width % self.heads or self.heads % self.kv_heads:
+            raise ValueError(f"heads must divide width, and kv_heads must divide heads, got {self}")
+
     def hf_config(self, vocab_size: int, max_length: int, dtype: str) -> dict[str, Any]:
         """The config.json of the model, in the dialect that transformers 4 and 5 both read."""
         return {
