@@ -12,6 +12,7 @@ from sbjax.checkpoints.atomic_folder import atomic_folder, refuse_existing
 from sbjax.checkpoints.batches import batches, nbytes
 from sbjax.checkpoints.conversion import refuse_same_place
 from sbjax.checkpoints.dtypes import cast, holds, numpy_dtype
+from sbjax.checkpoints.errors import CheckpointError
 from sbjax.checkpoints.progress import byte_progress
 from sbjax.checkpoints.record import Record
 from sbjax.checkpoints.shards import TensorInfo
@@ -81,12 +82,15 @@ def _exported(content: Record, table: dict[str, Weight]) -> dict[str, TensorInfo
 
 
 def _split(infos: dict[str, TensorInfo], max_shard_size: str) -> dict[str, list[str]]:
-    split = huggingface_hub.split_state_dict_into_shards_factory(
-        infos,
-        get_storage_size=lambda info: nbytes(info.shape, info.dtype),
-        filename_pattern="model{suffix}.safetensors",
-        max_shard_size=max_shard_size,
-    )
+    try:
+        split = huggingface_hub.split_state_dict_into_shards_factory(
+            infos,
+            get_storage_size=lambda info: nbytes(info.shape, info.dtype),
+            filename_pattern="model{suffix}.safetensors",
+            max_shard_size=max_shard_size,
+        )
+    except ValueError as error:
+        raise CheckpointError(f"max_shard_size {max_shard_size!r}: {error}") from error
     return split.filename_to_tensors
 
 

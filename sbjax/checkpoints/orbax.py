@@ -129,5 +129,5 @@ def _restore(path: pathlib.Path, item: Any, arguments: Any, partial: bool) -> An
                 args=ocp.args.PyTreeRestore(item, restore_args=arguments, partial_restore=partial),
             )
     except Exception as error:  # Orbax and TensorStore raise bare Exceptions for damaged files
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).split(" [tensorstore_spec")[0].splitlines()[0] if str(error) else repr(error)
         raise CheckpointError(f"{path}: damaged or incomplete, Orbax cannot read it: {reason}") from error
