@@ -135,8 +135,11 @@ def pick(scores: jax.Array) -> jax.Array:
 
 
 def invalid(logits: jax.Array) -> jax.Array:
-    """Whether rows ``[..., V]`` hold NaN, plus infinity, or nothing finite: ``[...]`` bool."""
-    return ~jnp.isfinite(logits.max(-1))
+    """Whether rows ``[..., V]`` hold NaN, plus infinity, or nothing finite: ``[...]`` bool.
+
+    Written with comparisons, since XLA's maximum on CPU may pass over NaN.
+    """
+    return ~(jnp.all(logits < jnp.inf, -1) & jnp.any(logits > -jnp.inf, -1))
 
 
 def confidence(scores: jax.Array) -> jax.Array:

@@ -166,6 +166,15 @@ def test_rows_that_cannot_be_used_are_told():
     assert invalid(rows).tolist() == [False, True, True, True, False, True, True]
 
 
+@pytest.mark.parametrize("shape", [(1, 1000), (64, 100), (4096, 3)])
+def test_one_bad_entry_is_found_anywhere_in_a_row(shape):
+    rng, rows = np.random.default_rng(0), np.arange(shape[0])
+    for bad in (np.nan, np.inf):
+        logits = rng.normal(size=shape).astype(np.float32)
+        logits[rows[::2], rng.integers(0, shape[1], shape[0])[::2]] = bad
+        np.testing.assert_array_equal(jax.jit(invalid)(logits), rows % 2 == 0)
+
+
 def test_confidence_is_the_softmax_at_the_pick():
     scores = random_logits(5)
     reference = jax.nn.softmax(scores, -1).max(-1)
