@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from sbjax import scores
 from sbjax.cache import KVCache
 from sbjax.engine import Engine, State
 from sbjax.indexing import span, take
@@ -150,6 +151,6 @@ def _advance(engine: Engine, params: Params, carry: _Carry) -> _Carry:
 
 
 def _logits(engine: Engine, params: Params, hidden: jax.Array) -> jax.Array:
-    """Draft logits ``[B, V]`` of ``hidden [B, 1, D]``; a row with NaN guesses nothing in particular."""
+    """Draft logits ``[B, V]`` of ``hidden [B, 1, D]``; a row that cannot be used guesses uniformly."""
     logits = engine.draft.logits(params, hidden)[:, 0, : engine.vocab_size]
-    return jnp.where(jnp.isnan(logits), jnp.float32(-1e30), logits)
+    return jnp.where(scores.invalid(logits)[:, None], jnp.float32(0), logits)

@@ -53,6 +53,14 @@ def distance(engine: Engine, target, draft, new_tokens: int, **settings) -> floa
 # scripts are right to about 1e-6. The faults that these tests are for cost 1e-3 and more.
 CLOSE = 2e-6
 
+
+def with_unusable_rows(table: np.ndarray) -> np.ndarray:
+    """NaN, plus infinity and nothing finite, each in one context."""
+    table = table.copy()
+    table[0, 0, 1], table[1, 1, 2], table[2, 2, 0], table[2, 0] = np.nan, np.inf, np.inf, -np.inf
+    return table
+
+
 CASES = {
     "order 1": (random_table(0, 1), random_table(1, 1), {}),
     "order 2": (random_table(2), random_table(3), {}),
@@ -62,6 +70,7 @@ CASES = {
     "top-k": (random_table(10), random_table(11), {"top_k": 2}),
     "top-p": (random_table(12), random_table(13), {"top_p": 0.7, "temperature": 1.4}),
     "stop token": (random_table(14), random_table(15), {"stop_ids": [0]}),
+    "unusable draft": (random_table(18), with_unusable_rows(random_table(19)), {}),
     "draft is the target": (random_table(16), random_table(16), {}),
 }
 
