@@ -1,0 +1,228 @@
+"""Rounds with scripted verdicts: caches stay those of the text; broken rows and short drafts hurt nobody."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sbjax import (
+    Autoregressive,
+    DecoderModel,
+    Engine,
+    KeyedNoise,
+    KVCache,
+    Sampling,
+    SpS,
+    from_hf_config,
+    run,
+    start,
+)
+from sbjax.engine import INVALID, LENGTH, RUNNING, State
+from sbjax.prefill import prefill
+from sbjax.testing import ScriptModel, TableModel
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+VOCAB, SLOTS, G = 6, 64, 4
+SCRIPT = ScriptModel(VOCAB, max_length=SLOTS)
+SAID = np.random.default_rng(0).integers(0, VOCAB, SLOTS).astype(np.int32)
+
+
+def begin(engine: Engine, params, prompts, new_tokens, **settings) -> State:
+    rows = len(prompts)
+    noise = KeyedNoise.create(jnp.full(rows, 3, jnp.uint32), jnp.arange(rows, dtype=jnp.uint32))
+    limits = [new_tokens] * rows if isinstance(new_tokens, int) else new_tokens
+    sampling = Sampling.create(rows, **settings)
+    return start(engine, params, prompts, limits, sampling=sampling, noise=noise, slots=SLOTS)
+
+
+def finish(engine: Engine, params, state: State) -> State:
+    return jax.tree.map(np.asarray, run(engine, params, state, jnp.int32(1000)).replace(noise=None))
+
+
+def decode(
+    draft_length: int, target, target_params, draft, draft_params, prompts, new_tokens, **settings
+) -> State:
+    method = SpS(draft_length) if draft_length else Autoregressive()
+    engine = Engine(target, draft if draft_length else None, method, target.vocab_size)
+    params = {"target": target_params, "draft": draft_params}
+    return finish(engine, params, begin(engine, params, prompts, new_tokens, **settings))
+
+
+def texts(state: State) -> list[tuple]:
+    return [
+        (text[:n].tolist(), int(status))
+        for text, n, status in zip(state.text, state.length, state.status, strict=True)
+    ]
+
+
+def scripts_with_verdicts(verdicts, length: int) -> dict:
+    """A target's script, and a draft's that is right for exactly so many tokens round after round."""
+    draft = SAID.copy()
+    for accepted in verdicts:
+        if accepted < G:
+            draft[length + accepted] = (SAID[length + accepted] + 1) % VOCAB
+        length += accepted + 1
+    return {"target": {"script": jnp.asarray(SAID)}, "draft": {"script": jnp.asarray(draft)}}
+
+
+def check_cache(model, params, cache: KVCache, state: State) -> None:
+    """A cache holds what a fresh prefill of the text would, as far as it goes."""
+    fresh = KVCache.create(model.cache_spec, len(state.length), SLOTS)
+    fresh = prefill(model, params, fresh, state.text, state.length, chunk=32)
+    for row, n in enumerate(cache.length.tolist()):
+        for found, wanted in ((cache.keys, fresh.keys), (cache.values, fresh.values)):
+            np.testing.assert_array_equal(found[0][row, :, :n], wanted[0][row, :, :n], err_msg=f"row {row}")
+
+
+def test_caches_are_those_of_the_text_after_every_verdict():
+    verdicts = [0, 1, 2, 3, 4, 4, 0, 4, 1, 4, 4, 4, 0, 0, 3]
+    prompts = [SAID[:n].tolist() for n in (3, 4, 7, 1)]
+    engine, params = Engine(SCRIPT, SCRIPT, SpS(G), VOCAB), scripts_with_verdicts(verdicts, 3)
+    state, seen = begin(engine, params, prompts, [50, 40, 30, 52]), set()
+    before = np.asarray(state.length)
+    for verdict in verdicts:
+        state = run(engine, params, state, jnp.int32(1))
+        length, new = np.asarray(state.length), np.asarray(state.length) - before
+        assert new[0] == verdict + 1
+        seen |= set(new.tolist())
+        for row, n in enumerate(length):
+            np.testing.assert_array_equal(np.asarray(state.text)[row, :n], SAID[:n])
+        alive = np.asarray(state.status) == RUNNING
+        np.testing.assert_array_equal(np.asarray(state.target.length), length - 1)
+        # After a whole trunk the draft has not read its own last token.
+        lacking = length - np.asarray(state.draft.length)
+        np.testing.assert_array_equal(lacking[alive], np.where(new == G + 1, 2, 1)[alive])
+        check_cache(SCRIPT, params["target"], state.target, state)
+        check_cache(SCRIPT, params["draft"], state.draft, state)
+        before = length
+    assert seen >= {1, 2, 3, 4, 5}
+
+
+def test_every_verdict_is_counted_where_it_happened():
+    verdicts = [0, 1, 2, 3, 4, 4, 1]
+    params = scripts_with_verdicts(verdicts, 3)
+    new_tokens = sum(verdicts) + len(verdicts) + 1
+    engine = Engine(SCRIPT, SCRIPT, SpS(G), VOCAB)
+    state = finish(engine, params, begin(engine, params, [SAID[:3].tolist()] * 4, new_tokens))
+    counters = state.statistics
+    assert counters.rounds.tolist() == [8] * 4 and counters.target_forwards == 8
+    assert counters.emitted.tolist() == [new_tokens] * 4
+    # The seventh round has 3 tokens to go, so it drafts 2; the last has 1 to go and drafts nothing.
+    assert counters.drafted.tolist() == [6 * G + 2] * 4
+    assert counters.tested[0].tolist() == [7, 6, 4, 3]
+    assert counters.accepted[0].tolist() == [6, 4, 3, 2]
+    assert counters.rolled_back.tolist() == [6 * G + 2 - sum(verdicts)] * 4
+    assert counters.draft_forwards == 6 * G + 2
+    assert (state.status == LENGTH).all()
+
+
+TABLE = TableModel(VOCAB, max_length=SLOTS)
+TARGET, DRAFT = TABLE.init(0, 2.0), TABLE.init(1, 2.0)
+PROMPTS = [[5, 1], [2], [0, 3, 4, 1, 2, 5, 0], [1, 1, 4]]
+TEMPERATURES = [0.0, 0.7, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("context", [12, 2])
+def test_a_draft_with_a_shorter_context_guesses_as_far_as_it_goes(context):
+    short = TableModel(VOCAB, max_length=context)
+    args = (PROMPTS, 30)
+    wanted = decode(0, TABLE, TARGET, None, None, *args, temperature=TEMPERATURES)
+    state = decode(G, TABLE, TARGET, short, TARGET, *args, temperature=TEMPERATURES)
+    assert texts(state) == texts(wanted)
+    np.testing.assert_array_equal(state.statistics.tested, state.statistics.accepted)
+    drafted = []
+    for length in map(len, PROMPTS):
+        total = 0
+        # The last token that the draft can guess is the one behind its last position.
+        while guessed := min(G, max(0, context - length + 1)):
+            total, length = total + guessed, length + guessed + 1
+        drafted.append(total)
+    assert state.statistics.drafted.tolist() == drafted
+    plain_rounds = state.statistics.emitted - state.statistics.accepted.sum(1)
+    np.testing.assert_array_equal(state.statistics.rounds, plain_rounds)
+
+
+def test_a_context_that_ends_with_the_text_is_used_to_its_end():
+    full = TableModel(VOCAB, max_length=20)
+    limits = [20 - len(prompt) for prompt in PROMPTS]
+    wanted = decode(0, full, TARGET, None, None, PROMPTS, limits, temperature=TEMPERATURES)
+    state = decode(G, full, TARGET, full, TARGET, PROMPTS, limits, temperature=TEMPERATURES)
+    assert texts(state) == texts(wanted)
+    assert state.length.tolist() == [20] * 4 and (state.status == LENGTH).all()
+
+
+def with_bad_row(params, before: int, last: int, value=np.nan) -> dict:
+    return {"table": params["table"].at[before, last, 3].set(value)}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_row_of_the_target_that_is_not_finite_ends_its_row_there(value):
+    args = (PROMPTS, 30)
+    good = decode(0, TABLE, TARGET, None, None, *args, temperature=TEMPERATURES)
+    pair = good.text[1, 7:9].tolist()
+    bad = with_bad_row(TARGET, *pair, value)
+    plain = decode(0, TABLE, bad, None, None, *args, temperature=TEMPERATURES)
+    drafted = decode(G, TABLE, bad, TABLE, TARGET, *args, temperature=TEMPERATURES)
+    assert texts(plain) == texts(drafted)
+    assert plain.status[1] == INVALID
+    for row, prompt in enumerate(PROMPTS):
+        text = good.text[row, : good.length[row]].tolist()
+        met = [n for n in range(max(len(prompt), 2), len(text)) if text[n - 2 : n] == pair]
+        end = min(met, default=len(text))
+        assert texts(plain)[row] == (text[:end], INVALID if met else LENGTH)
+
+
+def test_a_draft_that_is_not_finite_changes_nothing():
+    args = (PROMPTS, 30)
+    wanted = decode(0, TABLE, TARGET, None, None, *args, temperature=TEMPERATURES)
+    for value in (np.nan, np.inf):
+        broken = {"table": jnp.where(jnp.arange(VOCAB)[:, None, None] < 3, value, DRAFT["table"])}
+        state = decode(G, TABLE, TARGET, TABLE, broken, *args, temperature=TEMPERATURES)
+        assert texts(state) == texts(wanted)
+        assert state.statistics.accepted.any()
+
+
+def test_a_drafted_token_whose_states_are_not_finite_hurts_nobody_if_it_is_refused():
+    class Poisoned(TableModel):
+        """Writes NaN for one token, as a damaged embedding row would."""
+
+        def forward(self, params, tokens, positions, cache, mask=None, *, features=0):
+            class Writer:
+                def attend(self, layer, query, key, value, *args, **options):
+                    value = jnp.where((tokens == 5)[:, :, None, None], jnp.nan, value)
+                    return cache.attend(layer, query, key, value, *args, **options)
+
+            return super().forward(params, tokens, positions, Writer(), mask, features=features)
+
+    model = Poisoned(VOCAB, max_length=SLOTS)
+    never = {"table": TARGET["table"].at[:, :, 5].set(-50.0)}
+    always = {"table": jnp.zeros_like(TARGET["table"]).at[:, :, 5].set(50.0)}
+    prompts = [[1], [2, 3], [4], [0, 1, 2]]
+    wanted = decode(0, TABLE, never, None, None, prompts, 20)
+    state = decode(G, model, never, TABLE, always, prompts, 20)
+    assert texts(state) == texts(wanted) and not state.statistics.accepted.any()
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_a_real_decoder_gives_one_text_at_every_draft_length(family):
+    config = {
+        "model_type": family, "vocab_size": 40, "hidden_size": 32, "intermediate_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "rms_norm_eps": 1e-5, "max_position_embeddings": SLOTS, "tie_word_embeddings": True,
+    }  # fmt: skip
+    if family == "gemma3_text":
+        config |= {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+    model = DecoderModel(from_hf_config(config))
+    # Sharper logits than an untrained model has, so that rounding does not decide.
+    params, other = (jax.tree.map(lambda x: 3 * x, model.init(seed)) for seed in (0, 1))
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(0, 40, n).tolist() for n in range(1, 21)]
+    settings = {"temperature": [0.0, 1.0] * 10}
+    wanted = decode(0, model, params, None, None, prompts, 24, **settings)
+    state = decode(G, model, params, model, other, prompts, 24, **settings)
+    assert texts(state) == texts(wanted)
+    assert 0 < state.statistics.accepted.sum() < state.statistics.tested.sum()
+    itself = decode(G, model, params, model, params, prompts, 24, **settings)
+    assert texts(itself) == texts(wanted)
+    np.testing.assert_array_equal(itself.statistics.tested, itself.statistics.accepted)
+    assert len({tuple(text) for text, _ in texts(wanted)}) == 20
