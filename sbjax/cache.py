@@ -33,12 +33,12 @@ class KVCache:
     length: jax.Array
 
     @classmethod
-    def create(cls, spec: CacheSpec, rows: int, slots: int) -> "KVCache":
-        """Allocates an empty cache of ``rows`` rows and ``slots`` slots."""
+    def create(cls, spec: CacheSpec, rows: int, slots: int, sharding=None) -> "KVCache":
+        """Allocates an empty cache of ``rows`` rows and ``slots`` slots, its buffers all with ``sharding``."""
         shape = (rows, spec.kv_heads, slots, spec.head_dim)
 
         def buffers() -> tuple[jax.Array, ...]:
-            return tuple(jnp.zeros(shape, spec.dtype) for _ in range(spec.layers))
+            return tuple(jnp.zeros(shape, spec.dtype, device=sharding) for _ in range(spec.layers))
 
         return cls(keys=buffers(), values=buffers(), length=jnp.zeros(rows, jnp.int32))
 

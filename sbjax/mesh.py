@@ -1,4 +1,4 @@
-"""Where parameters lie on a mesh: the one table from logical axis names to mesh axes."""
+"""Where parameters, caches and rows lie on a mesh: the one table from logical axis names to mesh axes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,9 +68,25 @@ def shardings(model: DecoderModel, mesh: Mesh) -> Any:
     def place(axes: tuple[str, ...]) -> NamedSharding:
         chosen = [MESH_AXIS[axis] for axis in axes]
         spec = [
-            mesh_axis if mesh_axis and units[axis] % mesh.shape[mesh_axis] == 0 else None
+            mesh_axis and _where_it_divides(mesh, mesh_axis, units[axis])
             for axis, mesh_axis in zip(axes, chosen, strict=True)
         ]
         return NamedSharding(mesh, PartitionSpec(*spec))
 
     return jax.tree.map(place, model.logical_axes(), is_leaf=lambda node: isinstance(node, tuple))
+
+
+def cache_sharding(mesh: Mesh, rows: int, kv_heads: int) -> NamedSharding:
+    """Sharding of cache buffers ``[B, M, S, H]``: rows on "data" and heads on "model", where they divide."""
+    spread = (_where_it_divides(mesh, DATA, rows), _where_it_divides(mesh, MODEL, kv_heads))
+    return NamedSharding(mesh, PartitionSpec(*spread))
+
+
+def row_sharding(mesh: Mesh, rows: int, leaf: jax.Array) -> NamedSharding:
+    """Sharding of a small array of a run: its rows on "data" where it has rows and they divide."""
+    by_row = leaf.ndim > 0 and leaf.shape[0] == rows
+    return NamedSharding(mesh, PartitionSpec(*([_where_it_divides(mesh, DATA, rows)] if by_row else [])))
+
+
+def _where_it_divides(mesh: Mesh, axis: str, size: int) -> str | None:
+    return axis if size % mesh.shape[axis] == 0 else None

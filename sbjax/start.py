@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 from sbjax.cache import KVCache
 from sbjax.engine import Engine, State, create_state
 from sbjax.language_model import Params
+from sbjax.mesh import cache_sharding, row_sharding
 from sbjax.noise import KeyedNoise
 from sbjax.prefill import prefill
 from sbjax.scores import Sampling
@@ -64,7 +66,7 @@ def start(
         row[: len(prompt)] = prompt
     rows = np.repeat(np.arange(len(prompts)), samples)
     caches = _read_prompts(engine, params, jnp.asarray(text), jnp.asarray(lengths), samples)
-    return create_state(
+    state = create_state(
         engine,
         jnp.asarray(text[rows]),
         jnp.asarray(lengths[rows]),
@@ -75,6 +77,31 @@ def start(
         caches["target"],
         caches.get("draft"),
     )
+    return _place(state, params)
+
+
+def _place(state: State, params: dict[str, Params]) -> State:
+    """Puts the run where the parameters are, as every later state will be; otherwise the second call of
+    the loop compiles again.
+    """
+    home = _home(params)
+    if isinstance(home, Mesh):
+        rows = state.text.shape[0]
+        small = jax.tree.map(
+            lambda leaf: row_sharding(home, rows, leaf), state.replace(target=None, draft=None)
+        )
+        caches = {name: getattr(state, name) for name in ("target", "draft")}
+        placed = jax.tree.map(jax.device_put, state.replace(target=None, draft=None), small)
+        return placed.replace(**caches)
+    return state if home is None else jax.device_put(state, home)
+
+
+def _home(params: dict[str, Params]) -> Mesh | jax.sharding.Sharding | None:
+    """The mesh or the device of the target's parameters; None if they are bound to none."""
+    for leaf in jax.tree.leaves(params["target"]):
+        if isinstance(leaf, jax.Array) and leaf.committed:
+            return leaf.sharding.mesh if isinstance(leaf.sharding, NamedSharding) else leaf.sharding
+    return None
 
 
 def _slots(engine: Engine, lengths: np.ndarray, limits: np.ndarray, slots: int | None) -> int:
@@ -105,12 +132,16 @@ def _read_prompts(
     engine: Engine, params: dict[str, Params], text, length, samples: int
 ) -> dict[str, KVCache]:
     """Fills a cache for each model, each prompt once, then one copy a sample."""
+    home = _home(params)
     models = {"target": engine.target}
     if engine.method.draft_length:
         models["draft"] = engine.draft
     caches = {}
     for name, model in models.items():
-        cache = KVCache.create(model.cache_spec, *text.shape)
+        sharding = home
+        if isinstance(home, Mesh):
+            sharding = cache_sharding(home, text.shape[0], model.cache_spec.kv_heads)
+        cache = KVCache.create(model.cache_spec, *text.shape, sharding=sharding)
         cache = prefill(model, params[name], cache, text, length, chunk=PREFILL_CHUNK)
         if samples > 1:
             cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, samples, axis=0), cache)

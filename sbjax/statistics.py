@@ -89,6 +89,8 @@ def summary(statistics: Statistics) -> dict[str, float | int | list]:
         "drafted": drafted,
         "accepted": int(accepted.sum()),
         "acceptance": _ratio(accepted.sum(), tested.sum()),
+        "tested_by_position": tested.tolist(),
+        "accepted_by_position": accepted.tolist(),
         "acceptance_by_position": [_ratio(a, t) for a, t in zip(accepted, tested, strict=True)],
         "rolled_back": int(host.rolled_back.sum()),
         "rollback": _ratio(host.rolled_back.sum(), drafted),

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sbjax.engine import RUNNING, STOP, State
@@ -56,7 +55,7 @@ class Watch:
             elif status[row] != RUNNING:
                 self._show(row, stream.finish())
         self._seen = length
-        return jnp.asarray(status)
+        return jax.device_put(status, state.status.sharding)
 
     def finish(self, state: State) -> None:
         """Shows what was held back of rows that were interrupted."""
