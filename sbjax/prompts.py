@@ -45,17 +45,23 @@ def _is_many(prompts: Any) -> bool:
 
 def _tokens(prompt: Any, index: int, tokenizer: Tokenizer | None, vocab_size: int) -> list[int]:
     """The ids of prompt number ``index``."""
+    wrong_kind = TypeError(f"prompt {index} is neither text, chat messages nor a flat list of token ids")
+    if not isinstance(prompt, Sequence | np.ndarray):
+        raise wrong_kind
     if isinstance(prompt, str) or (len(prompt) and isinstance(prompt[0], Mapping)):
         if tokenizer is None:
             raise ValueError(f"prompt {index} is text, but the target has no tokenizer: pass token ids")
         ids = tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.chat(prompt)
     else:
         ids = prompt
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError:  # nested, with unlike lengths
+        raise wrong_kind from None
     if array.size == 0:
         raise ValueError(f"prompt {index} is empty: a model needs at least one token to start from")
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise TypeError(f"prompt {index} is neither text, chat messages nor a flat list of token ids")
+        raise wrong_kind
     if array.min() < 0 or array.max() >= vocab_size:
         wrong = array[(array < 0) | (array >= vocab_size)][0]
         raise ValueError(f"prompt {index} has token id {wrong}, outside the vocabulary of {vocab_size}")
