@@ -172,5 +172,5 @@ def _decode(engine: Engine, params, state: State, watch: Watch | None, rounds: i
             if watch is not None:
                 state = state.replace(status=watch.look(state))
     if watch is not None:
-        watch.finish(state)
+        watch.finish()
     return state

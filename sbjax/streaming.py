@@ -57,10 +57,10 @@ class Watch:
         self._seen = length
         return jax.device_put(status, state.status.sharding)
 
-    def finish(self, state: State) -> None:
-        """Shows what was held back of rows that were interrupted."""
-        for row in np.flatnonzero(np.asarray(state.status) == RUNNING):
-            self._show(row, self.streams[row].finish())
+    def finish(self) -> None:
+        """Shows what was held back: of rows that were interrupted, or that ended without another token."""
+        for row, stream in enumerate(self.streams):
+            self._show(row, stream.finish())
 
     def _show(self, row: int, text: str) -> None:
         if text and self._on_text is not None:
