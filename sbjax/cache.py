@@ -34,7 +34,7 @@ class KVCache:
 
     @classmethod
     def create(cls, spec: CacheSpec, rows: int, slots: int, sharding=None) -> "KVCache":
-        """Allocates an empty cache of ``rows`` rows and ``slots`` slots, its buffers all with ``sharding``."""
+        """Allocates an empty cache of ``rows`` rows and ``slots`` slots, with buffers of ``sharding``."""
         shape = (rows, spec.kv_heads, slots, spec.head_dim)
 
         def buffers() -> tuple[jax.Array, ...]:
