@@ -7,6 +7,7 @@ everything.
 """
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import pathlib
@@ -49,6 +50,7 @@ class _StreamHandler(type_handlers.NumpyHandler):
         # Every batch is waited for, so its arrays cannot change meanwhile and need no copy.
         super().__init__(deepcopy_host_arrays=False)
         self._stream = stream
+        self._commits: list[Any] = []
 
     async def serialize(self, values, infos, args=None):
         infos = [copy.copy(info) for info in infos]
@@ -57,13 +59,21 @@ class _StreamHandler(type_handlers.NumpyHandler):
         slots = {value.path: slot for value, *slot in zip(values, infos, args, strict=True)}
         for batch in self._stream:
             batch_infos, batch_args = zip(*(slots.pop(path) for path in batch), strict=True)
-            for commit in await super().serialize(list(batch.values()), batch_infos, batch_args):
+            self._commits = await super().serialize(list(batch.values()), batch_infos, batch_args)
+            for commit in self._commits:
                 await asyncio.to_thread(commit.result)
             del commit
+            self._commits = []
             batch.clear()  # before the next batch is made
         if slots:
             raise ValueError(f"the stream ended without {sorted(slots)[:5]}")
         return []
+
+    def settle(self) -> None:
+        """Waits until an interrupted write has ended: its threads go on, and would make its folder anew."""
+        for commit in self._commits:
+            with contextlib.suppress(Exception):
+                commit.result()
 
 
 def write(path: pathlib.Path, leaves: list[Pending], stream: Iterator[dict[Path, np.ndarray]]) -> None:
@@ -75,8 +85,9 @@ def write(path: pathlib.Path, leaves: list[Pending], stream: Iterator[dict[Path,
       stream: batches of arrays by path, in any order. A batch is written and emptied before the next one is
         asked for, so only one is in memory.
     """
+    writer = _StreamHandler(stream)
     handlers = type_handlers.create_type_handler_registry(
-        (Pending, _StreamHandler(stream)), (jax.Array, type_handlers.ArrayHandler())
+        (Pending, writer), (jax.Array, type_handlers.ArrayHandler())
     )
     # Weights hardly compress, and reading them would wait for the decompression.
     handler = ocp.PyTreeCheckpointHandler(
@@ -84,8 +95,12 @@ def write(path: pathlib.Path, leaves: list[Pending], stream: Iterator[dict[Path,
     )
     tree = nest({leaf.path: leaf for leaf in leaves})
     chunks = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), tree)
-    with ocp.Checkpointer(handler) as checkpointer:
-        checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(tree, save_args=chunks))
+    try:
+        with ocp.Checkpointer(handler) as checkpointer:
+            checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(tree, save_args=chunks))
+    except BaseException:
+        writer.settle()
+        raise
 
 
 def restore(path: pathlib.Path, abstract: Any) -> Any:

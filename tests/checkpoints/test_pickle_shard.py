@@ -1,4 +1,5 @@
 import builtins
+import json
 import os
 import pickle
 
@@ -43,13 +44,18 @@ def test_tensors_are_read_in_their_own_dtypes(path, new_format):
         np.testing.assert_array_equal(shard.read("b", (slice(1, 2),)).astype(np.float32), values[1:2].numpy())
 
 
-def test_shards_of_pickles_convert_like_safetensors(config, make_tensors, write_folder, tmp_path):
+@pytest.mark.parametrize("with_index", [True, False])
+def test_shards_of_pickles_convert_like_safetensors(config, make_tensors, write_folder, tmp_path, with_index):
     tensors = make_tensors(config)
     as_torch = {name: torch.tensor(a.astype(np.float32)).bfloat16() for name, a in tensors.items()}
     folder = write_folder(config)
     names = sorted(as_torch)
-    for number, part in enumerate((names[::2], names[1::2]), 1):
-        torch.save({n: as_torch[n] for n in part}, folder / f"pytorch_model-{number:05d}-of-00002.bin")
+    files = ("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin")
+    for number, file in enumerate(files):
+        torch.save({n: as_torch[n] for n in names[number::2]}, folder / file)
+    if with_index:
+        weight_map = {name: files[number % 2] for number, name in enumerate(names)}
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
     params = load(convert(folder, tmp_path / "out")).params
     np.testing.assert_array_equal(
         params["layers"]["1"]["mlp"]["up_proj"]["weight"],
