@@ -120,19 +120,14 @@ def _engine(target: Model, draft: Model | None, method: Method | None, rule: str
     if method is None:
         method = Autoregressive() if draft is None else SpS()
     used = draft if method.draft_length else None
-    models = [target] if used is None else [target, used]
     if used is not None and target.tokenizer is not None and used.tokenizer is not None:
         target.tokenizer.require_same(used.tokenizer)
-    sizes = [each.model.vocab_size for each in models]
+    # Without the draft's width: a draft must not change what the target can say.
+    vocab_size = target.model.vocab_size
     if target.tokenizer is not None:
-        sizes.append(target.tokenizer.vocab_size)
-    elif len(set(sizes)) > 1:
-        raise ValueError(
-            f"target and draft have {sizes[0]} and {sizes[1]} logits; pass a target with a tokenizer"
-        )
-    return Engine(
-        target.model, None if used is None else used.model, method, min(sizes), rule=rule, log_probs=log_probs
-    )
+        vocab_size = min(vocab_size, target.tokenizer.vocab_size)
+    drafter = None if used is None else used.model
+    return Engine(target.model, drafter, method, vocab_size, rule=rule, log_probs=log_probs)
 
 
 def _positive(name: str, value: Any) -> int:

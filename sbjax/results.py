@@ -28,7 +28,8 @@ class Generation:
       finish_reason: "stop" (a stop token), "stop_string", "length" (max_new_tokens), "invalid" (the
         target's logits were not finite; the tokens before are good) or "interrupted".
       stop_string: the string that ended the text, if one did.
-      statistics: counters of this row, see ``sbjax.statistics.summary``.
+      statistics: counters of this row, see ``sbjax.statistics.summary``; they count what the rounds
+        emitted, tokens behind a stop string included.
     """
 
     prompt: int

@@ -33,5 +33,13 @@ for package in (sbjax, kernels_pallas):
     assert "site-packages" in home.parts and not home.is_relative_to(root), f"{home} is not the installed wheel"
 for name in ("torch", "transformers", "tools", "tests"):
     assert importlib.util.find_spec(name) is None, f"{name} must not come with the wheel"
+
+target, draft = sbjax.load_default_pair()
+plain, fast = (
+    sbjax.generate(target, "import os\n", draft=draft, method=method, max_new_tokens=16, temperature=0.8, seed=1)
+    for method in (sbjax.Autoregressive(), sbjax.SpS(4))
+)
+assert plain.texts == fast.texts, "speculative text differs from plain text"
+assert len(fast.generations[0].tokens) == 16, fast
 print(f"sbjax {importlib.metadata.version('sbjax')} works from {Path.cwd()}")
 PYTHON
