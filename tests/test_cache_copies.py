@@ -1,0 +1,64 @@
+"""The compiled loop copies no cache: rollback is a length, and every write is in place."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from sbjax import Autoregressive, DecoderModel, Engine, KeyedNoise, Sampling, SpS, from_hf_config
+from sbjax.cache import KVCache
+from sbjax.engine import create_state
+from sbjax.loops.one_program import run
+
+VOCAB = 11
+
+
+def decoder(heads: int) -> DecoderModel:
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 16 * heads,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+    }
+    return DecoderModel(from_hf_config(config))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("method", [Autoregressive(), SpS(3)], ids=["plain", "sps"])
+def test_the_loop_copies_no_cache(method, rows):
+    target, draft, slots = decoder(4), decoder(2), 96
+    engine = Engine(target, draft, method, VOCAB)
+
+    def state():
+        zeros = jnp.zeros(rows, jnp.uint32)
+        caches = [KVCache.create(model.cache_spec, rows, slots) for model in (target, draft)]
+        lengths = jnp.ones(rows, jnp.int32)
+        text, stops = jnp.zeros((rows, slots), jnp.int32), jnp.zeros((rows, 8), jnp.int32)
+        noise, sampling = KeyedNoise.create(zeros, zeros), Sampling.create(rows)
+        return create_state(
+            engine,
+            text,
+            lengths,
+            lengths + 9,
+            stops,
+            sampling,
+            noise,
+            caches[0],
+            caches[1] if method.draft_length else None,
+        )
+
+    params = {"target": target.abstract(), "draft": draft.abstract()}
+    rounds = jax.ShapeDtypeStruct((), jnp.int32)
+    program = run.lower(engine, params, jax.eval_shape(state), rounds).compile().as_text()
+    buffer = rf"f32\[{rows},2,{slots},16\]"
+    assert re.search(buffer, program)
+    assert not re.findall(rf"= {buffer}\S* (?:copy|transpose)\(.*", program)
