@@ -58,9 +58,10 @@ def start(
     Raises:
       ValueError: if a request does not fit into the target's context or the given slots.
     """
-    lengths = np.array([len(prompt) for prompt in prompts], np.int32)
-    limits = lengths + np.asarray(max_new_tokens, np.int32)
+    lengths = np.array([len(prompt) for prompt in prompts])
+    limits = lengths + np.asarray(max_new_tokens)
     slots = _slots(engine, lengths, limits, slots)
+    lengths, limits = lengths.astype(np.int32), limits.astype(np.int32)
     text = np.zeros((len(prompts), slots), np.int32)
     for row, prompt in zip(text, prompts, strict=True):
         row[: len(prompt)] = prompt
