@@ -57,7 +57,7 @@ def _setting(name: str, value, rows: int, dtype, valid, rule: str) -> jax.Array:
         cast = (np.minimum(given, np.iinfo(dtype).max) if integer else given).astype(dtype)
     if not good or not np.all(np.isfinite(cast)):
         raise ValueError(f"{name} must be {'an integer ' if integer else 'finite and '}{rule}, got {value!r}")
-    return jnp.broadcast_to(jnp.asarray(cast), (rows,))
+    return jnp.asarray(np.broadcast_to(cast, (rows,)))
 
 
 def cut(logits: jax.Array, sampling: Sampling) -> jax.Array:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sbjax.engine import RUNNING, STOP, State
@@ -55,7 +56,9 @@ class Watch:
             elif status[row] != RUNNING:
                 self._show(row, stream.finish())
         self._seen = length
-        return jax.device_put(status, state.status.sharding)
+        # As bound to its place as the rest of the run: anything else would compile the loop again.
+        found = jnp.asarray(status)
+        return jax.device_put(found, state.status.sharding) if state.status.committed else found
 
     def finish(self) -> None:
         """Shows what was held back: of rows that were interrupted, or that ended without another token."""
