@@ -50,7 +50,7 @@ def script(letters):
 def ask(pair, prompts, method, **settings):
     """Generates with defaults that keep shapes the same."""
     target, draft = pair
-    settings = {"max_new_tokens": 20, **settings}
+    settings = {"max_new_tokens": 20, "log_probs": True, **settings}
     return generate(target, prompts, draft=draft, method=method, **settings)
 
 
@@ -62,7 +62,7 @@ TWO = [[C], [C]]
 
 
 def test_every_method_gives_one_text_inside_the_vocabulary(pair):
-    settings = {"temperature": [0.0, 1.3], "log_probs": True}
+    settings = {"temperature": [0.0, 1.3]}
     plain, drafted = (ask(pair, [[C, A], [B]], method, **settings) for method in METHODS)
     assert tokens(plain) == tokens(drafted)
     assert all(0 <= token < V for row in tokens(plain) for token in row)
@@ -88,10 +88,11 @@ def test_text_chat_and_ids_are_one_prompt(pair):
 
 def test_the_draft_and_speculation_are_the_default_where_there_is_a_draft(pair):
     target, draft = pair
-    assert generate(target, TWO, max_new_tokens=20).statistics["drafted"] == 0
-    assert ask(pair, TWO, None).statistics["drafted"] > 0
-    alone = generate(target, TWO, draft=draft, method=Autoregressive(), max_new_tokens=20)
-    assert alone.statistics["drafted"] == 0
+    assert ask((target, None), TWO, None).statistics["drafted"] == 0
+    assert ask((target, draft), TWO, Autoregressive()).statistics["drafted"] == 0
+    result = ask((target, draft), TWO, None, log_probs=False)
+    assert len(result.statistics["accepted_by_position"]) == SpS().draft_length
+    assert [each.log_probs for each in result.generations] == [None, None]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -104,6 +105,13 @@ def test_a_stop_token_inside_a_block_ends_the_text_and_the_counting(script, meth
             assert generation.statistics["mean_accepted_length"] == 2
             assert (generation.statistics["accepted"], generation.statistics["rounds"]) == (2, 1)
             assert generation.statistics["acceptance_by_position"] == [1, 1, 0, 0]
+
+
+def test_a_stop_token_at_the_limit_is_a_stop(script):
+    for method in METHODS:
+        for new, reason in ((1, "length"), (2, "stop"), (3, "stop")):
+            result = ask(script([A, EOS, B]), TWO, method, eos_token_id=EOS, max_new_tokens=new)
+            assert [each.finish_reason for each in result.generations] == [reason] * 2
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -123,7 +131,7 @@ def test_any_of_several_stop_tokens_ends_the_text(script, method):
 def test_the_checkpoints_stop_tokens_and_sampling_are_the_defaults(script):
     defaults = GenerationDefaults(stop_ids=(B,), max_new_tokens=20, do_sample=True, temperature=1e-6)
     target, draft = script([A, A, B, A], defaults=defaults)
-    result = generate(target, TWO, draft=draft, method=SpS(G))
+    result = generate(target, TWO, draft=draft, method=SpS(G), log_probs=True)
     assert tokens(result) == [[A, A, B]] * 2
 
 
@@ -201,10 +209,10 @@ def test_samples_of_a_prompt_differ_where_there_is_chance(pair):
 
 
 def test_samples_of_several_prompts_lie_side_by_side(pair):
-    result = ask(pair, [[C], [A, B]], SpS(G), samples=2, temperature=[0, 1.0, 0, 1.0])
+    prompts = [[C], [A, B]]
+    result = ask(pair, prompts, Autoregressive(), samples=2, temperature=[0, 1.0, 0, 1.0])
     assert [(each.prompt, each.sample) for each in result.generations] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    alone = ask(pair, [[C], [A, B]], SpS(G))
-    assert tokens(result)[::2] == tokens(alone)
+    assert tokens(result)[::2] == tokens(ask(pair, prompts, Autoregressive()))
 
 
 def test_the_seed_decides(pair):
@@ -213,11 +221,11 @@ def test_the_seed_decides(pair):
     assert len({str(each) for each in found}) == 3
 
 
-@pytest.mark.parametrize("rule", ["token", "block"])
-def test_the_other_rules_are_greedy_at_temperature_zero_and_follow_the_seed(pair, rule):
-    settings = {"rule": rule, "temperature": [0.0, 1.0]}
+def test_another_rule_is_greedy_at_temperature_zero_and_follows_the_seed(pair):
+    settings = {"rule": "block", "temperature": [0.0, 1.0]}
     result = ask(pair, TWO, SpS(G), **settings)
     assert tokens(result)[0] == tokens(ask(pair, TWO, Autoregressive()))[0]
+    assert tokens(result)[1] != tokens(ask(pair, TWO, SpS(G), temperature=[0.0, 1.0]))[1]
     assert tokens(result) == tokens(ask(pair, TWO, SpS(G), **settings))
     assert tokens(result)[1] != tokens(ask(pair, TWO, SpS(G), **settings, seed=1))[1]
 
