@@ -109,7 +109,7 @@ def generate(
     watch = _watch(target, stop, state, on_text)
     jax.block_until_ready(state)
     middle = time.perf_counter()
-    state = _decode(engine, params, state, watch, _ROUNDS_A_CALL if on_text is None else 1)
+    state = _decode(engine, params, state, watch, _ROUNDS_A_CALL if watch is None else 1)
     end = time.perf_counter()
     found = collect(state, [len(prompt) for prompt in ids], samples, target.tokenizer, watch, stop)
     return Result(found, summary(state.statistics), middle - begin, end - middle)

@@ -98,7 +98,7 @@ def collect(
             Generation(
                 prompt=row // samples,
                 sample=row % samples,
-                text=None if tokenizer is None else cut(tokenizer, shown, stop).text,
+                text=_text(tokenizer, shown, stop),
                 tokens=tokens,
                 log_probs=None if log_probs is None else log_probs[row, first:last].tolist(),
                 finish_reason=STATUS_NAMES[status[row]] if matched is None else "stop_string",
@@ -107,6 +107,13 @@ def collect(
             )
         )
     return found
+
+
+def _text(tokenizer: Tokenizer | None, tokens: list[int], stop: StopStrings) -> str | None:
+    """The text of a row; without stop strings decoded whole, which every tokenizer can."""
+    if tokenizer is None:
+        return None
+    return cut(tokenizer, tokens, stop).text if stop.strings else tokenizer.decode(tokens)
 
 
 def _row_summary(host: Statistics, row: int) -> dict[str, Any]:

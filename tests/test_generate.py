@@ -1,6 +1,7 @@
 """The front door: prompts to results, with any method, on models whose every next token is known."""
 
 import dataclasses
+import json
 import signal
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sbjax import Autoregressive, GenerationDefaults, Model, SpS, generate
+from sbjax import Autoregressive, GenerationDefaults, Model, SpS, Tokenizer, generate
 from sbjax.testing import ScriptModel, TableModel
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -151,6 +152,7 @@ def test_stop_strings_end_the_text_wherever_they_lie(script, method, said, stop,
     for generation in result.generations:
         assert (generation.text, generation.tokens) == (text, said[:kept])
         assert generation.finish_reason == ("stop" if EOS in said else "stop_string")
+        assert generation.statistics["tokens"] <= kept + method.draft_length
         assert (generation.stop_string is None) == (EOS in said)
 
 
@@ -374,14 +376,26 @@ def test_without_a_tokenizer_only_ids_can_be_asked_for(pair, letters):
 
 
 def test_a_draft_with_another_tokenizer_is_refused(pair, letters_folder, tmp_path):
-    from sbjax import Tokenizer
-
     text = (letters_folder / "tokenizer.json").read_text()
     (tmp_path / "tokenizer.json").write_text(text.replace('"c": 4', '"d": 4').replace('"c":4', '"d":4'))
     other = dataclasses.replace(pair[1], tokenizer=Tokenizer.from_folder(tmp_path))
     with pytest.raises(ValueError, match="target and draft need the same tokenizer, but id 4 is 'c' in one"):
         ask((pair[0], other), TWO, SpS(G))
     assert ask((pair[0], other), TWO, Autoregressive()).statistics["tokens"] == 40
+
+
+def test_a_tokenizer_that_cannot_be_streamed_gives_its_text_at_the_end(script, letters_folder, tmp_path):
+    target, draft = script([AB, C, A])
+    parts = json.loads((letters_folder / "tokenizer.json").read_text())
+    parts["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
+    pair = [
+        dataclasses.replace(model, tokenizer=Tokenizer.from_folder(tmp_path)) for model in (target, draft)
+    ]
+    assert ask(pair, TWO, SpS(G), max_new_tokens=3).texts == ["ab c a"] * 2
+    for settings in ({"stop_strings": "a"}, {"on_text": print}):
+        with pytest.raises(ValueError, match="WordPiece cannot be streamed"):
+            ask(pair, TWO, SpS(G), **settings)
 
 
 def test_logits_narrower_than_the_tokenizer_bound_the_vocabulary(letters):
