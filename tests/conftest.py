@@ -2,12 +2,16 @@
 
 import json
 import os
+import signal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
 
 import jax
 import pytest
+
+# A shell starts background jobs with Ctrl-C ignored; Python would then never raise KeyboardInterrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
