@@ -87,13 +87,10 @@ def test_text_chat_and_ids_are_one_prompt(pair):
     assert by_text.texts == [pair[0].tokenizer.decode(row) for row in tokens(by_text)]
 
 
-def test_the_draft_and_speculation_are_the_default_where_there_is_a_draft(pair):
+def test_plain_decoding_is_the_default_without_a_draft_and_ignores_one(pair):
     target, draft = pair
-    assert ask((target, None), TWO, None).statistics["drafted"] == 0
-    assert ask((target, draft), TWO, Autoregressive()).statistics["drafted"] == 0
-    result = ask((target, draft), TWO, None, log_probs=False)
-    assert len(result.statistics["accepted_by_position"]) == SpS().draft_length
-    assert [each.log_probs for each in result.generations] == [None, None]
+    for models, method in (((target, None), None), ((target, draft), Autoregressive())):
+        assert ask(models, TWO, method).statistics["drafted"] == 0
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -192,12 +189,6 @@ def test_the_number_of_new_tokens_is_exact(script):
             assert tokens(result) == [[A] * new] * 2
             assert {each.finish_reason for each in result.generations} == {"length"}
             assert result.statistics["tokens"] == 2 * new
-
-
-def test_without_a_number_the_context_is_the_limit(letters):
-    model = TableModel(12, max_length=16)
-    result = generate(Model(model, TARGET_PARAMS, letters), [[A] * 4, [B] * 15])
-    assert [len(row) for row in tokens(result)] == [12, 1]
 
 
 def test_samples_of_a_prompt_differ_where_there_is_chance(pair):
@@ -398,8 +389,9 @@ def test_a_tokenizer_that_cannot_be_streamed_gives_its_text_at_the_end(script, l
             ask(pair, TWO, SpS(G), **settings)
 
 
-def test_logits_narrower_than_the_tokenizer_bound_the_vocabulary(letters):
-    narrow = TableModel(7, max_length=128)
+def test_the_models_own_width_and_context_are_limits(letters):
+    narrow = TableModel(7, max_length=16)
     model = Model(narrow, narrow.init(0, 2.0), letters)
-    result = generate(model, TWO, max_new_tokens=20, temperature=2.0)
+    result = generate(model, [[A] * 4, [B] * 15], temperature=2.0)
+    assert [len(row) for row in tokens(result)] == [12, 1]
     assert max(max(row) for row in tokens(result)) < 7

@@ -122,13 +122,14 @@ PROMPTS = [[5, 1], [2], [0, 3, 4, 1, 2, 5, 0, 1, 2, 0, 4, 4, 5], [1, 1, 4]]
 TEMPERATURES = [0.0, 0.7, 1.0, 1.5]
 
 
-def test_a_draft_with_a_shorter_context_guesses_as_far_as_it_goes():
-    context = 12  # the third prompt is longer, the second's text soon will be
-    short = TableModel(VOCAB, max_length=context)
-    args = (PROMPTS, 30)
-    wanted = decode(0, TABLE, TARGET, None, None, *args, temperature=TEMPERATURES)
-    state = decode(G, TABLE, TARGET, short, TARGET, *args, temperature=TEMPERATURES)
+def test_a_draft_guesses_as_far_as_its_context_goes_and_the_text_fills_the_targets():
+    full, context = TableModel(VOCAB, max_length=30), 12
+    short = TableModel(VOCAB, max_length=context)  # the third prompt is longer, the others will soon be
+    limits = [30 - len(prompt) for prompt in PROMPTS]
+    wanted = decode(0, TABLE, TARGET, None, None, PROMPTS, limits, temperature=TEMPERATURES)
+    state = decode(G, full, TARGET, short, TARGET, PROMPTS, limits, temperature=TEMPERATURES)
     assert texts(state) == texts(wanted)
+    assert state.length.tolist() == [30] * 4 and (state.status == LENGTH).all()
     np.testing.assert_array_equal(state.statistics.tested, state.statistics.accepted)
     drafted = []
     for length in map(len, PROMPTS):
@@ -142,13 +143,13 @@ def test_a_draft_with_a_shorter_context_guesses_as_far_as_it_goes():
     np.testing.assert_array_equal(state.statistics.rounds, plain_rounds)
 
 
-def test_a_context_that_ends_with_the_text_is_used_to_its_end():
-    full = TableModel(VOCAB, max_length=20)
-    limits = [20 - len(prompt) for prompt in PROMPTS]
-    wanted = decode(0, TABLE, TARGET, None, None, PROMPTS, limits, temperature=TEMPERATURES)
-    state = decode(G, full, TARGET, full, TARGET, PROMPTS, limits, temperature=TEMPERATURES)
-    assert texts(state) == texts(wanted)
-    assert state.length.tolist() == [20] * 4 and (state.status == LENGTH).all()
+def test_a_draft_equal_to_the_target_is_right_up_to_the_end_of_the_context():
+    limits = [SLOTS - G - 1 - len(prompt) for prompt in PROMPTS]
+    state = decode(G, TABLE, TARGET, TABLE, TARGET, PROMPTS, limits, temperature=TEMPERATURES)
+    assert texts(state) == texts(
+        decode(0, TABLE, TARGET, None, None, PROMPTS, limits, temperature=TEMPERATURES)
+    )
+    np.testing.assert_array_equal(state.statistics.tested, state.statistics.accepted)
 
 
 def with_bad_row(params, before: int, last: int, value=np.nan) -> dict:
