@@ -15,7 +15,8 @@ from flax import nnx
 
 from sbjax.language_model import CacheSpec, Forward, Params
 from sbjax.models.config import DecoderConfig
-from sbjax.models.layers import Draw, Layer, RMSNorm, project
+from sbjax.models.layers import Draw, Layer, RMSNorm
+from sbjax.models.projection import project
 from sbjax.models.rotary import angles
 from sbjax.models.weight_names import weight_table
 

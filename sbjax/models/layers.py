@@ -16,18 +16,13 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sbjax.models.config import DecoderConfig
+from sbjax.models.projection import project
 from sbjax.models.rotary import rotate
 
 Draw = Callable[[tuple[int, ...], float], jax.Array]
 """Source of initial values: ``(shape, standard deviation)`` to an array of the config's dtype."""
 
 _ACTIVATIONS = {"silu": jax.nn.silu, "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True)}
-
-
-def project(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """``x [..., in] @ weight [out, in].T`` in float32, without a transposed copy of the weight."""
-    contract_last = (((x.ndim - 1,), (1,)), ((), ()))
-    return jax.lax.dot_general(x, weight, contract_last, preferred_element_type=jnp.float32)
 
 
 def _per_channel(vector: jax.Array, like: jax.Array) -> jax.Array:

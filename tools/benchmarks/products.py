@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from sbjax.language_model import Params
 from sbjax.models.config import DecoderConfig
-from sbjax.models.layers import project
+from sbjax.models.projection import project
 from sbjax.models.weight_names import weight_table
 
 
