@@ -78,22 +78,22 @@ class KVCache:
           ``[B, T, N, H]`` and the cache with its length unchanged.
         """
         rows, tokens = positions.shape
-        key, value = (_finite(jnp.swapaxes(new, 1, 2), self.keys[layer].dtype) for new in (key, value))
+        key, value = (finite(jnp.swapaxes(new, 1, 2), self.keys[layer].dtype) for new in (key, value))
         mask = jnp.broadcast_to(causal_mask(tokens) if mask is None else mask, (rows, tokens, tokens))
         out = attention(
             query,
             self.keys[layer],
             self.values[layer],
-            _text_visible(self.length, positions, self.keys[layer].shape[2], window),
+            text_visible(self.length, positions, self.keys[layer].shape[2], window),
             key,
             value,
-            _new_visible(mask, positions, window),
+            new_visible(mask, positions, window),
             scale=scale,
             softcap=softcap,
         )
-        offset = _after(out, self.length)
-        keys = _write(self.keys[layer], key, offset)
-        values = _write(self.values[layer], value, offset)
+        offset = after(self.length, out)
+        keys = write(self.keys[layer], key, offset)
+        values = write(self.values[layer], value, offset)
         cache = self.replace(
             keys=(*self.keys[:layer], keys, *self.keys[layer + 1 :]),
             values=(*self.values[:layer], values, *self.values[layer + 1 :]),
@@ -101,19 +101,19 @@ class KVCache:
         return out, cache
 
 
-def _text_visible(length: jax.Array, positions: jax.Array, slots: int, window: int | None) -> jax.Array:
+def text_visible(length: jax.Array, positions: jax.Array, slots: int, window: int | None) -> jax.Array:
     """``[B, T, S]``: the committed slots that each new token sees; slot = position there."""
     slot = jnp.arange(slots, dtype=jnp.int32)[None, None]
     visible = jnp.broadcast_to(slot < length[:, None, None], (*positions.shape, slots))
     return visible if window is None else visible & (positions[:, :, None] - slot < window)
 
 
-def _new_visible(mask: jax.Array, positions: jax.Array, window: int | None) -> jax.Array:
+def new_visible(mask: jax.Array, positions: jax.Array, window: int | None) -> jax.Array:
     """``[B, T, T]``: the new tokens that each new token sees."""
     return mask if window is None else mask & (positions[:, :, None] - positions[:, None] < window)
 
 
-def _finite(new: jax.Array, dtype) -> jax.Array:
+def finite(new: jax.Array, dtype) -> jax.Array:
     """What goes into the cache is finite, so that a dead slot of weight zero adds zero.
 
     A token whose states are not finite still shows it in its own logits.
@@ -121,17 +121,20 @@ def _finite(new: jax.Array, dtype) -> jax.Array:
     return jnp.where(jnp.isfinite(new), new, jnp.zeros((), new.dtype)).astype(dtype)
 
 
-def _after(out: jax.Array, offset: jax.Array) -> jax.Array:
-    """The same offset ``[B]``, in XLA's eyes computed from ``out``.
+def after(offset: jax.Array, *results: jax.Array) -> jax.Array:
+    """The same offset ``[B]``, in XLA's eyes computed from ``results``, arrays ``[B, ...]``.
 
     XLA orders a read and an in-place write of one buffer by data alone; without this edge it copies every
     buffer of the cache twice a step.
     """
-    nan = out[:, 0, 0, 0] != out[:, 0, 0, 0]
-    return jnp.minimum(offset, offset + nan.astype(jnp.int32))
+    for result in results:
+        first = result.reshape(result.shape[0], -1)[:, 0]
+        never = first != first if jnp.issubdtype(first.dtype, jnp.floating) else first < -1
+        offset = jnp.minimum(offset, offset + never.astype(jnp.int32))
+    return offset
 
 
-def _write(buffer: jax.Array, new: jax.Array, offset: jax.Array) -> jax.Array:
+def write(buffer: jax.Array, new: jax.Array, offset: jax.Array) -> jax.Array:
     """Writes ``new [B, M, T, H]`` into ``buffer [B, M, S, H]`` at ``offset[b] + t``, dropped past the end."""
 
     def row(buffer_row, new_row, start):

@@ -10,7 +10,7 @@ from sbjax.cache import KVCache
 from sbjax.engine import Engine, State
 from sbjax.indexing import span, take
 from sbjax.language_model import Params
-from sbjax.verification import Trunk, choose, shared_noise
+from sbjax.verification import Trunk, choose
 
 
 class Chain(NamedTuple):
@@ -33,6 +33,7 @@ class Chain(NamedTuple):
 
 class _Carry(NamedTuple):
     step: jax.Array
+    length: jax.Array
     logits: jax.Array
     tokens: jax.Array
     laws: jax.Array | None
@@ -42,21 +43,25 @@ class _Carry(NamedTuple):
     forwards: jax.Array
 
 
-def no_chain(engine: Engine, state: State) -> Chain:
+def no_chain(state: State) -> Chain:
     """An empty trunk, for plain decoding."""
     rows = state.text.shape[0]
-    shared = _round_noise(engine, state, 1)
-    trunk = Trunk(jnp.zeros((rows, 0), jnp.int32), jnp.zeros(rows, jnp.int32), None, shared)
+    trunk = Trunk(jnp.zeros((rows, 0), jnp.int32), jnp.zeros(rows, jnp.int32), None)
     return Chain(trunk, state.draft, jnp.zeros(rows, jnp.int32), state.noise, jnp.int32(0))
 
 
-def draft_chain(engine: Engine, params: Params, state: State) -> Chain:
-    """Drafts up to ``G`` tokens a row, as far as the row's limit and the draft's context go.
+def draft_chain(engine: Engine, params: Params, state: State, shared: jax.Array | None) -> Chain:
+    """Drafts up to ``G`` tokens a row, as far as the method, the row's limit and the draft's context go.
 
     A row that cannot draft has an empty trunk: its round is one of plain decoding.
+
+    Args:
+      engine: the static part.
+      params: the draft's parameters.
+      state: the run.
+      shared: ``[B, R, V]``, noise of the positions behind the text, ``R >= G``; None under the other rules.
     """
-    length = _trunk_length(engine, state)
-    shared = _round_noise(engine, state, engine.method.draft_length + 1)
+    length = _longest(engine, state)
     drafting = length > 0
     cache, logits = jax.lax.cond(
         jnp.any(drafting),
@@ -64,28 +69,25 @@ def draft_chain(engine: Engine, params: Params, state: State) -> Chain:
         lambda cache: (cache, jnp.zeros((state.text.shape[0], engine.vocab_size), jnp.float32)),
         state.draft,
     )
-    carry = _first(engine, state, cache, logits, jnp.any(drafting).astype(jnp.int32))
+    carry = _first(engine, state, cache, logits, length)
     carry = jax.lax.while_loop(
-        lambda carry: jnp.any(carry.step < length),
+        lambda carry: jnp.any(carry.step < carry.length),
         lambda carry: _guess(engine, shared, state, _advance(engine, params, carry)),
         _guess(engine, shared, state, carry),
     )
-    trunk = Trunk(carry.tokens, length, carry.laws, shared)
+    trunk = Trunk(carry.tokens, carry.length, carry.laws)
     processed = jnp.where(drafting, state.length + carry.step - 1, state.draft.length)
     cache = carry.cache.with_length(state.draft.length)
     return Chain(trunk, cache, processed, carry.noise, carry.forwards)
 
 
-def _round_noise(engine: Engine, state: State, positions: int) -> jax.Array | None:
-    """The shared noise of the round's positions, made once for draft and target."""
-    if engine.rule != "match":
-        return None
-    places = span(state.length, positions)
-    return shared_noise(state.noise, places, engine.vocab_size, state.sampling)
+def usable(logits: jax.Array) -> jax.Array:
+    """Draft logits ``[..., V]``; a row that cannot be used guesses uniformly."""
+    return jnp.where(scores.invalid(logits)[..., None], jnp.float32(0), logits)
 
 
-def _trunk_length(engine: Engine, state: State) -> jax.Array:
-    """How many tokens each row drafts: ``[B]`` int32.
+def _longest(engine: Engine, state: State) -> jax.Array:
+    """How many tokens each row may draft: ``[B]`` int32.
 
     The target adds one token of its own, so a row with ``r`` tokens to go drafts at most ``r - 1``.
     The draft processes all but the last token it draws. A row it fell behind of stays without it.
@@ -97,20 +99,20 @@ def _trunk_length(engine: Engine, state: State) -> jax.Array:
     return jnp.where(reachable, jnp.maximum(cap, 0), 0).astype(jnp.int32)
 
 
-def _first(engine: Engine, state: State, cache: KVCache, logits: jax.Array, forwards) -> _Carry:
+def _first(engine: Engine, state: State, cache: KVCache, logits: jax.Array, length) -> _Carry:
     """The loop's start: nothing guessed, the row of scores behind the text at hand."""
     rows, g = state.text.shape[0], engine.method.draft_length
     laws = None if engine.rule == "match" else jnp.zeros((rows, g, engine.vocab_size), jnp.float32)
-    tokens = jnp.zeros((rows, g), jnp.int32)
     return _Carry(
         step=jnp.int32(0),
+        length=length,
         logits=logits,
-        tokens=tokens,
+        tokens=jnp.zeros((rows, g), jnp.int32),
         laws=laws,
         text=state.text_hash,
         noise=state.noise,
         cache=cache.with_length(state.length),
-        forwards=forwards,
+        forwards=jnp.any(length > 0).astype(jnp.int32),
     )
 
 
@@ -130,14 +132,22 @@ def _catch_up(engine: Engine, params: Params, state: State, cache: KVCache):
 
 
 def _guess(engine: Engine, shared, state: State, carry: _Carry) -> _Carry:
-    """Chooses the next token from the row of scores at hand."""
+    """Chooses the next token from the row of scores at hand; the method may end the chain behind it."""
     step = carry.step
-    row = None if shared is None else jax.lax.dynamic_index_in_dim(shared, step, 1, keepdims=False)
-    token, law, noise = choose(engine.rule, carry.logits, row, carry.text, carry.noise, state.sampling)
-    text = None if carry.text is None else noise.extend(carry.text, token[:, None])[:, 1]
-    laws = None if law is None else carry.laws.at[:, step].set(law)
-    tokens = carry.tokens.at[:, step].set(token)
-    return carry._replace(step=step + 1, tokens=tokens, laws=laws, text=text, noise=noise)
+    row = None if shared is None else jax.lax.dynamic_index_in_dim(shared, step, 1)
+    text = None if carry.text is None else carry.text[:, None]
+    token, rows, law, noise = choose(
+        engine.rule, carry.logits[:, None], row, text, carry.noise, state.sampling
+    )
+    ended = engine.method.stop(state.memory, rows[:, 0])
+    return carry._replace(
+        step=step + 1,
+        length=jnp.where(ended, jnp.minimum(carry.length, step + 1), carry.length),
+        tokens=carry.tokens.at[:, step].set(token[:, 0]),
+        laws=None if law is None else carry.laws.at[:, step].set(law[:, 0]),
+        text=None if text is None else noise.extend(carry.text, token)[:, 1],
+        noise=noise,
+    )
 
 
 def _advance(engine: Engine, params: Params, carry: _Carry) -> _Carry:
@@ -151,6 +161,5 @@ def _advance(engine: Engine, params: Params, carry: _Carry) -> _Carry:
 
 
 def _logits(engine: Engine, params: Params, hidden: jax.Array) -> jax.Array:
-    """Draft logits ``[B, V]`` of ``hidden [B, 1, D]``; a row that cannot be used guesses uniformly."""
-    logits = engine.draft.logits(params, hidden)[:, 0, : engine.vocab_size]
-    return jnp.where(scores.invalid(logits)[:, None], jnp.float32(0), logits)
+    """Draft logits ``[B, V]`` of ``hidden [B, 1, D]``."""
+    return usable(engine.draft.logits(params, hidden)[:, 0, : engine.vocab_size])

@@ -1,116 +1,77 @@
-"""The serial round: propose, verify, settle, commit. Every method is a policy of it."""
+"""The round: propose, verify, settle, retain, commit. Every method is a policy of it."""
 
 import jax
 import jax.numpy as jnp
 
-from sbjax import scores
+from sbjax import hrad
+from sbjax.branching import Branches, propose, reachable
+from sbjax.checking import Checked, Question, check
+from sbjax.commit import commit
 from sbjax.drafting import Chain, draft_chain, no_chain
-from sbjax.engine import INVALID, LENGTH, RUNNING, STOP, Engine, State
-from sbjax.indexing import at, put, span
+from sbjax.engine import Engine, State
+from sbjax.indexing import at, span
 from sbjax.language_model import Params
-from sbjax.verification import Outcome, verify
+from sbjax.outcomes import Settled, retain, settle, with_head, without_bonus
+from sbjax.verification import Outcome, Trunk, match, shared_noise, verify
 
 
-def serial_round(engine: Engine, params: dict[str, Params], state: State) -> State:
-    """One round of all rows: drafts a trunk, checks it in one target forward, commits what stands.
+def one_round(engine: Engine, params: dict[str, Params], state: State) -> State:
+    """One round of all rows.
 
     Args:
       engine: the static part.
-      params: ``{"target": ..., "draft": ...}``.
+      params: ``{"target": ..., "draft": ...}``, and "predictor" where the method reads features.
       state: the run so far; finished rows stay as they are.
 
     Returns:
       The run after the round.
     """
+    if engine.method.overlapped:
+        return overlapped_round(engine, params, state)
+    return serial_round(engine, params, state)
+
+
+def serial_round(engine: Engine, params: dict[str, Params], state: State) -> State:
+    """Drafts a trunk, checks it in one target forward, commits what stands; see ``one_round``."""
+    shared = round_noise(engine, state, engine.trunk_limit + 1)
     if engine.method.draft_length:
-        chain = draft_chain(engine, params["draft"], state)
+        chain = draft_chain(engine, params["draft"], state, shared)
     else:
-        chain = no_chain(engine, state)
-    logits, cache = _target_rows(engine, params["target"], state, chain)
-    outcome, noise = verify(engine.rule, logits, chain.trunk, state.text_hash, chain.noise, state.sampling)
-    state = state.replace(target=cache, noise=noise)
-    return _commit(engine, state, chain, outcome, logits)
-
-
-def _target_rows(engine: Engine, params: Params, state: State, chain: Chain):
-    """Runs the target on the pending token and the trunk: logits ``[B, G + 1, V]`` and its cache.
-
-    Where the draft's context may end before the target's, a round without any trunk takes a forward
-    of one token only.
-    """
+        chain = no_chain(state)
     trunk = chain.trunk
-    width = trunk.tokens.shape[1] + 1
-    if width == 1 or engine.draft.max_length >= state.text.shape[1]:
-        return _forward(engine, params, state, trunk.tokens)
-
-    def short():
-        logits, cache = _forward(engine, params, state, trunk.tokens[:, :0])
-        return jnp.pad(logits, ((0, 0), (0, width - 1), (0, 0))), cache
-
-    return jax.lax.cond(
-        jnp.any(trunk.length > 0), lambda: _forward(engine, params, state, trunk.tokens), short
+    checked, cache = check(
+        engine, params["target"], question(state, trunk), state.target, shared, state.sampling
     )
-
-
-def _forward(engine: Engine, params: Params, state: State, tokens: jax.Array):
-    pending = at(state.text, state.length - 1)[:, None]
-    tokens = jnp.concatenate([pending, tokens], 1)
-    positions = span(state.length - 1, tokens.shape[1])
-    out = engine.target.forward(params, tokens, positions, state.target)
-    return engine.target.logits(params, out.hidden)[..., : engine.vocab_size], out.cache
-
-
-def _commit(engine: Engine, state: State, chain: Chain, outcome: Outcome, logits: jax.Array) -> State:
-    """Writes the round's tokens into the text, moves all lengths, counts."""
-    trunk = chain.trunk
-    index = span(jnp.zeros(1, jnp.int32), trunk.tokens.shape[1] + 1)
-    drafted = jnp.pad(trunk.tokens, ((0, 0), (0, 1)))
-    block = jnp.where(index < outcome.accepted[:, None], drafted, outcome.token[:, None])
-    emitted, status = _emitted(state, outcome, block, scores.invalid(logits))
-    places = jnp.where(index < emitted[:, None], state.length[:, None] + index, state.text.shape[1])
-    length = state.length + emitted
-    return state.replace(
-        text=put(state.text, places, block),
-        length=length,
-        status=status,
-        text_hash=_next_hash(state, block, emitted),
-        target=state.target.with_length(length - 1),
+    if engine.rule == "match":
+        outcome, noise = match(checked.picks, trunk), chain.noise
+    else:
+        outcome, noise = verify(
+            engine.rule, checked.logits, trunk, state.text_hash, chain.noise, state.sampling
+        )
+    after, emitted = commit(state.replace(target=cache, noise=noise), trunk.tokens, outcome, checked)
+    counted = state.statistics.count(
+        state.alive, trunk.length, outcome.accepted, emitted, chain.forwards, checked.width
+    )
+    return after.replace(
         draft=_draft_cache(state, chain, outcome),
-        log_probs=_log_probs(state, places, block, logits),
-        statistics=state.statistics.count(
-            state.alive, trunk.length, outcome.accepted, emitted, chain.forwards
-        ),
+        memory=engine.method.adapt(state.memory, trunk.length, outcome.accepted, state.alive),
+        statistics=counted,
     )
 
 
-def _emitted(state: State, outcome: Outcome, block: jax.Array, invalid: jax.Array):
-    """How many tokens of the block ``[B, T]`` become text, and the status after it.
-
-    The first stop token ends the text and is part of it; the limit is never passed; a token that
-    would come from an unusable row ``invalid [B, T]`` of the target is not emitted.
-    """
-    index = jnp.arange(block.shape[1], dtype=jnp.int32)[None]
-    stops = jnp.any(block[..., None] == state.stop_ids[:, None], -1)
-    never = jnp.int32(block.shape[1] + 1)
-    stop = jnp.where(stops, index, never).min(1) + 1
-    broken = jnp.where(invalid & (index <= outcome.accepted[:, None]), index, never).min(1)
-    left = state.limit - state.length
-    count = jnp.minimum(jnp.minimum(outcome.accepted + 1, left), jnp.minimum(stop, broken))
-    ended = jnp.where(
-        count == stop,
-        STOP,
-        jnp.where(count == left, LENGTH, jnp.where(count == broken, INVALID, RUNNING)),
-    )
-    count = jnp.where(state.alive, count, 0)
-    return count, jnp.where(state.alive, ended, state.status).astype(jnp.int32)
-
-
-def _next_hash(state: State, block: jax.Array, emitted: jax.Array) -> jax.Array | None:
-    """The hash of the text with the emitted tokens behind it."""
-    if state.text_hash is None:
+def round_noise(engine: Engine, state: State, positions: int) -> jax.Array | None:
+    """The shared noise ``[B, positions, V]`` behind the text, made once for draft, branches and target."""
+    if engine.rule != "match":
         return None
-    hashes = state.noise.extend(state.text_hash, block)
-    return at(hashes, emitted)
+    places = span(state.length, positions)
+    return shared_noise(state.noise, places, engine.vocab_size, state.sampling)
+
+
+def question(state: State, trunk: Trunk) -> Question:
+    """What the target is asked in a round: nothing of finished rows."""
+    pending = at(state.text, state.length - 1)[:, None]
+    tokens = jnp.concatenate([pending, trunk.tokens], 1)
+    return Question(tokens, jnp.where(state.alive, trunk.length, 0), state.length)
 
 
 def _draft_cache(state: State, chain: Chain, outcome: Outcome):
@@ -121,7 +82,92 @@ def _draft_cache(state: State, chain: Chain, outcome: Outcome):
     return chain.cache.with_length(jnp.where(state.alive, kept, state.draft.length))
 
 
-def _log_probs(state: State, places: jax.Array, block: jax.Array, logits: jax.Array):
-    if state.log_probs is None:
-        return None
-    return put(state.log_probs, places, scores.log_probability(logits, block))
+def overlapped_round(engine: Engine, params: dict[str, Params], state: State) -> State:
+    """Branches are drafted while the trunk is checked, neither knowing of the other; see ``one_round``."""
+    method = engine.method
+    shared = round_noise(engine, state, method.line_length + method.draft_length)
+    branches, noise = propose(engine, params["draft"], state, shared)
+    trunk = line_trunk(engine, state)
+    checked, target = check(
+        engine, params["target"], question(state, trunk), state.target, shared, state.sampling
+    )
+    outcome, noise = _decide(engine, state, branches, checked, trunk, noise)
+    verdict = hrad.verdict(engine, params, checked.features, outcome)
+    return finish_overlapped(
+        engine, state.replace(noise=noise, target=target), branches, checked, outcome, verdict
+    )
+
+
+def line_trunk(engine: Engine, state: State) -> Trunk:
+    """The part of the line that the target checks."""
+    drawn, limit = state.line.drawn, engine.trunk_limit
+    laws = None if drawn.laws is None else drawn.laws[:, :limit]
+    return Trunk(drawn.tokens[:, :limit], state.line.trunk, laws)
+
+
+def _decide(engine: Engine, state: State, branches: Branches, checked: Checked, trunk: Trunk, noise):
+    """The outcome of the round, and the noise."""
+    if engine.rule == "match":
+        return match(checked.picks, trunk), noise
+    block = with_head(state.line, branches)
+    # There is no row behind the main head: nothing is emitted behind it.
+    rows = jnp.pad(checked.logits, ((0, 0), (0, 1), (0, 0)))
+    outcome, noise = verify(engine.rule, rows, block, state.text_hash, noise, state.sampling)
+    return without_bonus(outcome, block), noise
+
+
+def finish_overlapped(
+    engine: Engine, state: State, branches: Branches, checked: Checked, outcome: Outcome, verdict: jax.Array
+) -> State:
+    """What follows a verification: survivor, text, next trunk, counters.
+
+    Args:
+      engine: the static part.
+      state: the run, its target cache as the target left it.
+      branches: what was drafted meanwhile.
+      checked: what the target said.
+      outcome: what was decided.
+      verdict: ``[B]`` int32, H-RAD's, 1 everywhere without it.
+    """
+    settled = settle(engine, state, branches, outcome)
+    trunk = line_trunk(engine, state)
+    after, emitted = commit(state, trunk.tokens, outcome, checked)
+    line = retain(engine, settled.line, after.limit - after.length, verdict)
+    counted = _count(engine, state, branches, checked, outcome, settled, emitted, line.trunk, verdict)
+    return after.replace(draft=settled.cache, line=line, statistics=counted)
+
+
+def _count(
+    engine: Engine, state: State, branches: Branches, checked, outcome, settled: Settled, emitted, kept, verdict
+):
+    """Adds an overlapped round to the statistics, whose docstring says what is what."""
+    line, ran, steps = state.line, reachable(engine, state), engine.method.draft_length
+    started = jnp.where(settled.survivor == 0, line.head_start, 0)
+    fresh = (~line.hit).astype(jnp.int32)
+    drawn = jnp.where(ran, at(branches.length, settled.survivor) - started + fresh, 0)
+    headed = line.hit | ran
+    main = headed & (outcome.accepted == line.trunk) & (outcome.token == branches.head[:, 0])
+    lost = line.hit & ~main
+    refused = jnp.where(lost, line.trunk + 1 - outcome.accepted, 0)
+    others = jnp.maximum(branches.live.sum(1) - 1, 0)
+    choices = jnp.arange(3, dtype=jnp.int32)[None]
+    decided = (settled.line.length > 0)[:, None] & (choices == verdict[:, None])
+    return state.statistics.count(
+        state.alive,
+        jnp.where(headed, line.trunk + 1, 0),
+        outcome.accepted + main.astype(jnp.int32),
+        emitted,
+        jnp.int32(steps),
+        checked.width,
+        drafted=drawn,
+        rolled_back=refused + jnp.where(settled.hit, 0, drawn),
+        trimmed=jnp.where(lost, line.head_start, 0),
+        hits_main=settled.hit & (settled.survivor == 0),
+        hits_hedge=settled.hit & (settled.survivor > 0),
+        misses=ran & ~settled.hit,
+        branches=branches.live.sum(1),
+        hedge_drafted=others * steps,
+        verdicts=decided if engine.method.features else jnp.zeros_like(decided),
+        kept=kept,
+        dropped=jnp.maximum(settled.line.length - 1, 0) - kept,
+    )

@@ -147,6 +147,39 @@ def confidence(scores: jax.Array) -> jax.Array:
     return 1 / jnp.exp(scores - scores.max(-1, keepdims=True)).sum(-1)
 
 
+def entropy(scores: jax.Array) -> jax.Array:
+    """Entropy in nats of the softmax of the rows ``[..., V]``: ``[...]`` float32."""
+    shifted = scores - scores.max(-1, keepdims=True)
+    mass = jnp.exp(shifted)
+    total = mass.sum(-1)
+    return jnp.log(total) - jnp.where(mass > 0, mass * shifted, 0).sum(-1) / total
+
+
+def alternatives(scores: jax.Array, token: jax.Array, count: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The best other tokens of the rows ``[..., V]``, and probabilities by the rows' softmax.
+
+    Args:
+      scores: ``[..., V]`` float32; log-probabilities work too.
+      token: ``[...]`` int32.
+      count: ``E``, how many others; where the vocabulary or its cut has no more, -1 with probability 0.
+
+    Returns:
+      The probability of ``token [...]``, the ids ``[..., E]`` int32, best first, and theirs.
+    """
+    top = scores.max(-1, keepdims=True)
+    total = jnp.exp(scores - top).sum(-1, keepdims=True)
+    own = jnp.take_along_axis(scores, token[..., None], -1)
+    confidence = (jnp.exp(own - top) / total)[..., 0]
+    index = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
+    others = jnp.where(index == token[..., None], -jnp.inf, scores)
+    found = min(count, scores.shape[-1] - 1)
+    best, ids = jax.lax.top_k(others, found) if found else (own[..., :0], token[..., None][..., :0])
+    ids = jnp.where(best > -jnp.inf, ids, -1)
+    pad = [(0, 0)] * (scores.ndim - 1) + [(0, count - found)]
+    chances = jnp.pad(jnp.exp(best - top) / total, pad)
+    return confidence, jnp.pad(ids.astype(jnp.int32), pad, constant_values=-1), chances
+
+
 def distribution(logits: jax.Array, sampling: Sampling) -> jax.Array:
     """The law ``[B, T, V]`` that sampling follows; at temperature 0 all of it is on the pick."""
     kept = cut(logits, sampling)

@@ -8,17 +8,33 @@ import numpy as np
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
 class Statistics:
-    """Counters of a run. ``G`` is the longest trunk of the method.
+    """Counters of a run.
+
+    With overlap the main line is what goes on from round to round: the line itself, and what the
+    surviving branch drafted behind it, or the main branch if none survived. The other branches' work is
+    hedge work. Every token of the main line is accepted, rolled back, trimmed, or still there at the end.
 
     Attributes:
       rounds: ``[B]`` int32, rounds in which the row was alive; each is one target forward.
       emitted: ``[B]`` int32, tokens that became text; never past a stop token or the limit.
-      drafted: ``[B]`` int32, tokens drafted.
-      tested: ``[B, G]`` int32, how often the trunk token at each position was reached by the test.
-      accepted: ``[B, G]`` int32, how often it was accepted; ``accepted / tested`` is the acceptance.
-      rolled_back: ``[B]`` int32, trunk tokens refused by the target, or behind a refused one.
-      target_forwards: ``[]`` int32, forwards of the target over the whole batch.
-      draft_forwards: ``[]`` int32, forwards of the draft over the whole batch.
+      drafted: ``[B]`` int32, tokens drafted on the main line.
+      tested: ``[B, n]`` int32, how often the drafted token at each position was reached by the test. With
+        overlap the main head is tested behind the trunk.
+      accepted: ``[B, n]`` int32, how often it was accepted; ``accepted / tested`` is the acceptance.
+      rolled_back: ``[B]`` int32, tokens refused by the target or behind a refused one, main heads
+        included, and continuations lost on a miss.
+      trimmed: ``[B]`` int32, tokens that retention kept from being verified and that were then lost.
+      hits_main: ``[B]`` int32, rounds whose outcome was the main branch's.
+      hits_hedge: ``[B]`` int32, rounds whose outcome was another branch's.
+      misses: ``[B]`` int32, rounds with branches whose outcome was none of them.
+      branches: ``[B]`` int32, branches drafted.
+      hedge_drafted: ``[B]`` int32, tokens drafted by branches that did not go on.
+      verdicts: ``[B, 3]`` int32, H-RAD's: nothing will be accepted, undecided, everything.
+      kept: ``[B]`` int32, tokens that retention put into trunks.
+      dropped: ``[B]`` int32, tokens that could have been in a trunk and that retention left out.
+      target_forwards: ``[n]`` int32, forwards of the target over the whole batch, by width.
+      widths: ``[n]`` int32, the widths: tokens a forward.
+      draft_forwards: ``[]`` int32, forwards of the draft over the whole batch and all branches.
     """
 
     rounds: jax.Array
@@ -27,45 +43,62 @@ class Statistics:
     tested: jax.Array
     accepted: jax.Array
     rolled_back: jax.Array
+    trimmed: jax.Array
+    hits_main: jax.Array
+    hits_hedge: jax.Array
+    misses: jax.Array
+    branches: jax.Array
+    hedge_drafted: jax.Array
+    verdicts: jax.Array
+    kept: jax.Array
+    dropped: jax.Array
     target_forwards: jax.Array
+    widths: jax.Array
     draft_forwards: jax.Array
 
     @classmethod
-    def create(cls, rows: int, draft_length: int) -> "Statistics":
-        """All counters at zero."""
+    def create(cls, rows: int, tested: int, widths: tuple[int, ...] = (1,)) -> "Statistics":
+        """All counters at zero, for rounds that test so many positions with forwards of these widths."""
         shapes = {
-            "tested": (rows, draft_length),
-            "accepted": (rows, draft_length),
-            "target_forwards": (),
+            "tested": (rows, tested),
+            "accepted": (rows, tested),
+            "verdicts": (rows, 3),
+            "target_forwards": (len(widths),),
             "draft_forwards": (),
         }
         # A buffer for each: the state is donated, and one buffer cannot be donated twice.
-        return cls(**{f: jnp.zeros(shapes.get(f, (rows,)), jnp.int32) for f in cls.__dataclass_fields__})
+        zeros = {f: jnp.zeros(shapes.get(f, (rows,)), jnp.int32) for f in cls.__dataclass_fields__}
+        return cls(**zeros | {"widths": jnp.array(widths, jnp.int32)})
 
-    def count(self, alive, trunk, accepted, emitted, draft_forwards) -> "Statistics":
+    def count(
+        self, alive, tested, accepted, emitted, draft_forwards, width=0, **others: jax.Array
+    ) -> "Statistics":
         """Adds one round.
 
         Args:
           alive: ``[B]`` bool, rows that were running.
-          trunk: ``[B]`` int32, length of the trunk.
-          accepted: ``[B]`` int32, how many trunk tokens the target agreed to.
+          tested: ``[B]`` int32, how many drafted tokens the target was asked about.
+          accepted: ``[B]`` int32, how many of them it agreed to.
           emitted: ``[B]`` int32, how many tokens became text.
           draft_forwards: ``[]`` int32, forwards of the draft in this round.
+          width: index of the target forward's width.
+          **others: amounts ``[B]`` of other counters by name; without ``drafted`` and ``rolled_back``
+            what was tested was drafted, and what was not accepted rolled back.
         """
         index = jnp.arange(self.tested.shape[1], dtype=jnp.int32)[None]
-        trunk = jnp.where(alive, trunk, 0)
+        tested = jnp.where(alive, tested, 0)
         accepted = jnp.where(alive, accepted, 0)
+        amounts = {"drafted": tested, "rolled_back": tested - accepted, **others}
         # Nothing counts as tested or accepted behind the end of the text.
-        inside = index < jnp.minimum(trunk, emitted)[:, None]
+        inside = index < jnp.minimum(tested, emitted)[:, None]
         return self.replace(
             rounds=self.rounds + alive.astype(jnp.int32),
             emitted=self.emitted + emitted,
-            drafted=self.drafted + trunk,
             tested=self.tested + (inside & (index <= accepted[:, None])).astype(jnp.int32),
             accepted=self.accepted + (inside & (index < accepted[:, None])).astype(jnp.int32),
-            rolled_back=self.rolled_back + trunk - accepted,
-            target_forwards=self.target_forwards + 1,
+            target_forwards=self.target_forwards.at[width].add(1),
             draft_forwards=self.draft_forwards + draft_forwards,
+            **{name: getattr(self, name) + _of(alive, amount) for name, amount in amounts.items()},
         )
 
     def host(self) -> "Statistics":
@@ -73,16 +106,22 @@ class Statistics:
         return jax.tree.map(np.asarray, self)
 
 
+def _of(alive: jax.Array, amount: jax.Array) -> jax.Array:
+    """The amounts ``[B, ...]`` of the rows that were running."""
+    return jnp.where(jnp.expand_dims(alive, tuple(range(1, amount.ndim))), amount.astype(jnp.int32), 0)
+
+
 def summary(statistics: Statistics) -> dict[str, float | int | list]:
     """The figures of a run over all its rows, as plain numbers.
 
-    ``mean_accepted_length`` is tokens a round with the bonus token, ``acceptance`` accepted over
-    tested (not over drafted), ``rollback`` rolled back over drafted.
+    ``mean_accepted_length`` is tokens a round with the bonus token, ``acceptance`` accepted over tested
+    (not over drafted), ``rollback`` and ``trim`` rolled back and trimmed over drafted, ``hit_rate`` hits
+    over rounds with branches. Figures of branches are left out where there were none.
     """
     host = statistics.host()
     tested, accepted = host.tested.sum(0), host.accepted.sum(0)
     rounds, drafted = int(host.rounds.sum()), int(host.drafted.sum())
-    return {
+    figures = {
         "tokens": int(host.emitted.sum()),
         "rounds": rounds,
         "mean_accepted_length": _ratio(host.emitted.sum(), rounds),
@@ -94,8 +133,21 @@ def summary(statistics: Statistics) -> dict[str, float | int | list]:
         "acceptance_by_position": [_ratio(a, t) for a, t in zip(accepted, tested, strict=True)],
         "rolled_back": int(host.rolled_back.sum()),
         "rollback": _ratio(host.rolled_back.sum(), drafted),
-        "target_forwards": int(host.target_forwards),
+        "target_forwards": int(host.target_forwards.sum()),
+        "target_forwards_by_width": dict(zip(host.widths.tolist(), host.target_forwards.tolist(), strict=True)),
         "draft_forwards": int(host.draft_forwards),
+    }
+    return figures | (_branch_figures(host, drafted) if host.branches.any() else {})
+
+
+def _branch_figures(host: Statistics, drafted: int) -> dict[str, float | int | list]:
+    counts = ("trimmed", "hits_main", "hits_hedge", "misses", "branches", "hedge_drafted", "kept", "dropped")
+    figures = {name: int(getattr(host, name).sum()) for name in counts}
+    hits = figures["hits_main"] + figures["hits_hedge"]
+    return figures | {
+        "trim": _ratio(figures["trimmed"], drafted),
+        "hit_rate": _ratio(hits, hits + figures["misses"]),
+        "verdicts": host.verdicts.sum(0).tolist(),
     }
 
 

@@ -27,13 +27,11 @@ class Trunk(NamedTuple):
       tokens: ``[B, G]`` int32.
       length: ``[B]`` int32, how many of them count.
       laws: ``[B, G, V]`` float32, the very rows the tokens were drawn from; None under ``match``.
-      noise: ``[B, G + 1, V]`` float32, the shared noise of the positions; None under the other rules.
     """
 
     tokens: jax.Array
     length: jax.Array
     laws: jax.Array | None
-    noise: jax.Array | None
 
 
 class Outcome(NamedTuple):
@@ -59,36 +57,39 @@ def shared_noise(noise: Any, positions: jax.Array, vocab_size: int, sampling: Sa
 
 
 def choose(rule: str, logits: jax.Array, shared, text, noise: Any, sampling: Sampling):
-    """Chooses the next drafted token from logits ``[B, V]``.
+    """Chooses the next drafted tokens of chains or branches from logits ``[B, K, V]``.
 
     Args:
       rule: "match", "token" or "block".
-      logits: ``[B, V]`` float32.
-      shared: ``[B, V]``, the position's shared noise; None under the other rules.
-      text: ``[B]``, hash of the text before the position; None under ``match``.
+      logits: ``[B, K, V]`` float32.
+      shared: ``[B, K, V]``, the positions' shared noise; None under the other rules.
+      text: ``[B, K]``, hashes of the text before the positions; None under ``match``.
       noise: the source of chance.
       sampling: settings of the rows.
 
     Returns:
-      Tokens ``[B]`` int32, the law they were drawn from ``[B, V]`` (None under ``match``), the noise.
+      Tokens ``[B, K]`` int32; the rows that decided ``[B, K, V]``, scores under ``match`` and otherwise the
+      logarithm of the law; the law they were drawn from ``[B, K, V]`` (None under ``match``); the noise.
     """
-    rows = logits[:, None]
     if rule == "match":
-        return scores.pick(scores.score(rows, shared[:, None], sampling))[:, 0], None, noise
-    law = scores.distribution(rows, sampling)[:, 0]
-    token, noise = noise.draw(law, text, Purpose.DRAFT)
-    return token, law, noise
+        rows = scores.score(logits, shared, sampling)
+        return scores.pick(rows), rows, None, noise
+    laws, tokens = scores.distribution(logits, sampling), []
+    for branch in range(logits.shape[1]):
+        token, noise = noise.draw(laws[:, branch], text[:, branch], Purpose.DRAFT)
+        tokens.append(token)
+    return jnp.stack(tokens, 1), jnp.log(laws), laws, noise
 
 
 def verify(rule: str, logits: jax.Array, trunk: Trunk, text, noise: Any, sampling: Sampling):
-    """Decides a round.
+    """Decides a round under the token or the block rule.
 
     Args:
-      rule: "match", "token" or "block".
+      rule: "token" or "block"; under the shared-noise rule the target's picks decide, see ``match``.
       logits: ``[B, T, V]`` float32 target rows behind the pending token and the first ``T - 1`` trunk
         tokens; no trunk is longer than ``T - 1``.
       trunk: what is checked.
-      text: ``[B]``, hash of the committed text; None under ``match``.
+      text: ``[B]``, hash of the committed text.
       noise: the source of chance.
       sampling: settings of the rows.
 
@@ -96,9 +97,6 @@ def verify(rule: str, logits: jax.Array, trunk: Trunk, text, noise: Any, samplin
       The ``Outcome`` and the noise.
     """
     tested = logits.shape[1] - 1
-    if rule == "match":
-        picks = scores.pick(scores.score(logits, trunk.noise[:, : tested + 1], sampling))
-        return match(picks, trunk), noise
     laws = scores.distribution(logits, sampling)
     text = noise.extend(text, trunk.tokens[:, :tested])
     test = _token_rule if rule == "token" else _block_rule

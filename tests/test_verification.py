@@ -66,7 +66,7 @@ def outcomes(rule: str, p, q, temperature: float = 1.0) -> dict:
     rows = len(cases) * len(SCRIPTS)
     tokens, lengths = (np.repeat(np.array(x, np.int32), len(SCRIPTS), 0) for x in zip(*cases, strict=True))
     logits = jnp.broadcast_to(jnp.log(p), (rows, G + 1, V))
-    trunk = Trunk(jnp.asarray(tokens), jnp.asarray(lengths), jnp.broadcast_to(q, (rows, G, V)), None)
+    trunk = Trunk(jnp.asarray(tokens), jnp.asarray(lengths), jnp.broadcast_to(q, (rows, G, V)))
     noise = ScriptedNoise.create(jnp.asarray(np.tile(np.array(SCRIPTS, np.int32), (len(cases), 1))))
     outcome, noise = scripted(rule, logits, trunk, noise.start(), noise, Sampling.create(rows, temperature))
     law = {(*case, n, y): 0.0 for case in cases for n in range(G + 1) for y in range(V)}
@@ -134,7 +134,7 @@ def test_match_stops_at_the_first_difference_and_at_the_end_of_the_trunk():
     picks = jnp.array([[1, 2, 0, 2]] * 6, jnp.int32)
     tokens = jnp.array([[1, 2, 0], [1, 2, 0], [1, 0, 0], [0, 2, 0], [1, 2, 0], [1, 2, 1]], jnp.int32)
     lengths = jnp.array([3, 2, 3, 3, 0, 3], jnp.int32)
-    outcome = match(picks, Trunk(tokens, lengths, None, None))
+    outcome = match(picks, Trunk(tokens, lengths, None))
     assert outcome.accepted.tolist() == [3, 2, 1, 0, 0, 2]
     assert outcome.token.tolist() == [2, 0, 2, 1, 1, 0]
 
@@ -152,9 +152,11 @@ def test_tokens_are_drawn_from_the_very_row_that_is_kept(rule):
     rows = 4096
     logits = jnp.asarray(np.random.default_rng(1).normal(size=(1, 5)), jnp.float32).repeat(rows, 0)
     noise = KeyedNoise.create(jnp.zeros(rows, jnp.uint32), jnp.arange(rows, dtype=jnp.uint32))
-    token, law, _ = choose(rule, logits, None, noise.start(), noise, Sampling.create(rows, 0.6, 3, 0.9))
-    kept = np.asarray(law)[0]
+    sampling = Sampling.create(rows, 0.6, 3, 0.9)
+    token, rows_, law, _ = choose(rule, logits[:, None], None, noise.start()[:, None], noise, sampling)
+    kept = np.asarray(law)[0, 0]
+    np.testing.assert_allclose(np.exp(rows_[0, 0]), kept, atol=1e-6)
     assert (kept > 0).sum() <= 3
-    counts = np.bincount(np.asarray(token), minlength=5) / rows
+    counts = np.bincount(np.asarray(token)[:, 0], minlength=5) / rows
     assert not counts[kept == 0].any()
     np.testing.assert_allclose(counts, kept, atol=4 * 0.5 / np.sqrt(rows))

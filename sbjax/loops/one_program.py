@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from sbjax.engine import Engine, State
 from sbjax.language_model import Params
-from sbjax.rounds import serial_round
+from sbjax.rounds import one_round
 
 
 @functools.partial(jax.jit, static_argnames=("engine",), donate_argnames=("state",))
@@ -30,6 +30,6 @@ def run(engine: Engine, params: dict[str, Params], state: State, max_rounds: jax
 
     def step(carry):
         count, state = carry
-        return count + 1, serial_round(engine, params, state)
+        return count + 1, one_round(engine, params, state)
 
     return jax.lax.while_loop(going, step, (jnp.int32(0), state))[1]

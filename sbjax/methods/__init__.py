@@ -1,7 +1,10 @@
 """One file a method; a method is only a policy of the round."""
 
+from sbjax.methods.adaedl import AdaEDL
 from sbjax.methods.autoregressive import Autoregressive
 from sbjax.methods.base import Method
+from sbjax.methods.pearl import PEARL
+from sbjax.methods.specbranch import SpecBranch
 from sbjax.methods.sps import SpS
 
-__all__ = ["Autoregressive", "Method", "SpS"]
+__all__ = ["PEARL", "AdaEDL", "Autoregressive", "Method", "SpS", "SpecBranch"]

@@ -1,25 +1,21 @@
 """Speculative sampling with one chain of constant length (Leviathan et al. 2023; Chen et al. 2023)."""
 
 import dataclasses
+from typing import ClassVar
+
+from sbjax.methods.serial import Serial
 
 
 @dataclasses.dataclass(frozen=True)
-class SpS:
+class SpS(Serial):
     """The draft proposes a chain of ``draft_length`` tokens, the target verifies it in one forward.
 
     Attributes:
-      draft_length: ``G``, tokens drafted a round.
+      draft_length: ``G``, tokens drafted a round, or "auto".
 
     Raises:
       ValueError: if ``draft_length`` is not a positive integer.
     """
 
-    draft_length: int = 5
-
-    def __post_init__(self):
-        if isinstance(self.draft_length, bool) or not isinstance(self.draft_length, int):
-            raise ValueError(f"draft_length must be an integer, got {self.draft_length!r}")
-        if self.draft_length < 1:
-            raise ValueError(
-                f"draft_length must be at least 1, got {self.draft_length}; use Autoregressive() for 0"
-            )
+    overlapped: ClassVar[bool] = False
+    draft_length: int | str = 5
