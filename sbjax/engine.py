@@ -67,6 +67,26 @@ class Engine:
                 raise ValueError(
                     f"the {name} has {model.vocab_size} logits for a vocabulary of {self.vocab_size}"
                 )
+        if getattr(self.method, "features", 0):
+            self._check_features()
+
+    def _check_features(self) -> None:
+        """Refuses what H-RAD cannot read, or may not."""
+        name, features = type(self.method).__name__, self.method.features
+        if self.rule == "block":
+            raise ValueError(
+                f'{name}(features={features}) does not go with rule="block", whose trunk may not be cut by '
+                'what is drawn behind the cut: set features=0, or rule "match" or "token"'
+            )
+        if getattr(self.target, "embed", None) is None:
+            raise ValueError(
+                f"{name}(features={features}) reads the target's embeddings, but "
+                f"{type(self.target).__name__} has no embed(params, tokens): give it one, or set features=0"
+            )
+        if features > (layers := self.target.cache_spec.layers):
+            raise ValueError(
+                f"{name}(features={features}) reads more layers than the {layers} that the target has"
+            )
 
     @property
     def trunk_limit(self) -> int:

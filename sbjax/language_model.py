@@ -51,6 +51,9 @@ class CacheSpec:
 class LanguageModel(Protocol):
     """A causal language model as pure functions. Instances are static: hashable, compared by value.
 
+    A target whose features a method reads has one more function, which no other model needs:
+    ``embed(params, tokens [...]) -> [..., D]``, the embeddings of tokens, as wide as its features.
+
     Attributes:
       cache_spec: shape of the cache that ``forward`` uses.
       vocab_size: width of the rows that ``logits`` returns.
@@ -100,6 +103,7 @@ class ApplyModel:
       cache_spec: shape of the cache that ``forward_fn`` uses through ``cache.attend``.
       vocab_size: ``V``.
       max_length: the largest number of positions the model can see.
+      embed_fn: ``(params, tokens [...]) -> [..., D]``; only needed by methods that read features.
     """
 
     forward_fn: Callable[..., tuple[jax.Array, Any]]
@@ -107,6 +111,12 @@ class ApplyModel:
     cache_spec: CacheSpec
     vocab_size: int
     max_length: int
+    embed_fn: Callable[..., jax.Array] | None = None
+
+    @property
+    def embed(self) -> Callable[..., jax.Array] | None:
+        """See ``LanguageModel``; None if the model has no such function."""
+        return self.embed_fn
 
     def forward(self, params, tokens, positions, cache, mask=None, *, features=0) -> Forward:
         """See ``LanguageModel.forward``; the last hidden state stands for all features."""

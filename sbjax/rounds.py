@@ -92,10 +92,9 @@ def overlapped_round(engine: Engine, params: dict[str, Params], state: State) ->
         engine, params["target"], question(state, trunk), state.target, shared, state.sampling
     )
     outcome, noise = _decide(engine, state, branches, checked, trunk, noise)
-    verdict = hrad.verdict(engine, params, checked.features, outcome)
-    return finish_overlapped(
-        engine, state.replace(noise=noise, target=target), branches, checked, outcome, verdict
-    )
+    logits = hrad.target_logits(engine, params, checked.features, outcome)
+    state = state.replace(noise=noise, target=target)
+    return finish_overlapped(engine, params.get("predictor"), state, branches, checked, outcome, logits)
 
 
 def line_trunk(engine: Engine, state: State) -> Trunk:
@@ -117,20 +116,28 @@ def _decide(engine: Engine, state: State, branches: Branches, checked: Checked, 
 
 
 def finish_overlapped(
-    engine: Engine, state: State, branches: Branches, checked: Checked, outcome: Outcome, verdict: jax.Array
+    engine: Engine,
+    predictor: Params | None,
+    state: State,
+    branches: Branches,
+    checked: Checked,
+    outcome: Outcome,
+    logits: jax.Array | None,
 ) -> State:
     """What follows a verification: survivor, text, next trunk, counters.
 
     Args:
       engine: the static part.
+      predictor: H-RAD's parameters, or None.
       state: the run, its target cache as the target left it.
       branches: what was drafted meanwhile.
       checked: what the target said.
       outcome: what was decided.
-      verdict: ``[B]`` int32, H-RAD's, 1 everywhere without it.
+      logits: ``[B, 3]``, the target's part of H-RAD's verdict, or None.
     """
     settled = settle(engine, state, branches, outcome)
     trunk = line_trunk(engine, state)
+    verdict = hrad.decide(predictor, logits, settled.line.drawn.confidence, settled.line.length)
     after, emitted = commit(state, trunk.tokens, outcome, checked)
     line = retain(engine, settled.line, after.limit - after.length, verdict)
     counted = _count(engine, state, branches, checked, outcome, settled, emitted, line.trunk, verdict)

@@ -63,8 +63,7 @@ class Decoder(nnx.Module):
         depth = len(self.config.layers)
         if not 0 <= features <= depth:
             raise ValueError(f"features must be between 0 and the {depth} layers there are, got {features}")
-        x = self.embed_tokens.weight[...][tokens]
-        x = x * jnp.asarray(self.config.embed_scale, x.dtype)
+        x = self.embed(tokens)
         ropes = dict.fromkeys(layer.rope for layer in self.config.layers)
         turned = {rope: angles(rope, self.config.head_dim, positions) for rope in ropes}
         states = []
@@ -73,6 +72,11 @@ class Decoder(nnx.Module):
             if index >= depth - features:
                 states.append(x)
         return Forward(self.norm(x), jnp.stack(states, axis=2) if features else None, cache)
+
+    def embed(self, tokens: jax.Array) -> jax.Array:
+        """Embeddings ``[..., D]`` of tokens, as the first layer gets them."""
+        x = self.embed_tokens.weight[...][tokens]
+        return x * jnp.asarray(self.config.embed_scale, x.dtype)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """See ``LanguageModel.logits``."""
@@ -129,6 +133,10 @@ class DecoderModel:
     def logits(self, params: Params, hidden: jax.Array) -> jax.Array:
         """See ``LanguageModel.logits``."""
         return self._decoder(params).logits(hidden)
+
+    def embed(self, params: Params, tokens: jax.Array) -> jax.Array:
+        """Embeddings ``[..., D]`` of tokens, see ``LanguageModel``."""
+        return self._decoder(params).embed(tokens)
 
     def init(self, seed: int) -> Params:
         """Draws initial parameters.

@@ -56,6 +56,11 @@ class TableModel:
         index = hidden.astype(jnp.int32)
         return params["table"][index[..., 0], index[..., 1]]
 
+    def embed(self, params, tokens) -> jax.Array:
+        """``[..., 2]``: the state of the token at position 0."""
+        del params
+        return jnp.stack([jnp.zeros_like(tokens), tokens], -1).astype(jnp.float32)
+
 
 @dataclasses.dataclass(frozen=True)
 class ScriptModel(TableModel):
@@ -76,3 +81,8 @@ class ScriptModel(TableModel):
         """Favours the next token of the script by 10."""
         place = jnp.minimum(hidden[..., 0].astype(jnp.int32) + 1, self.max_length - 1)
         return 10 * jax.nn.one_hot(params["script"][place], self.vocab_size, dtype=jnp.float32)
+
+    def embed(self, params, tokens) -> jax.Array:
+        """``[..., 1]``: the token."""
+        del params
+        return tokens[..., None].astype(jnp.float32)
