@@ -9,11 +9,12 @@ from sbjax.engine import Engine, State
 from sbjax.generate import Model, generate
 from sbjax.generation_config import GenerationDefaults, UnsupportedSampling
 from sbjax.language_model import ApplyModel, CacheSpec, Forward, LanguageModel
-from sbjax.loading import load, load_default_pair
+from sbjax.loading import load, load_default_pair, load_default_predictor
 from sbjax.loops.one_program import run
 from sbjax.methods import Autoregressive, Method, SpS
 from sbjax.models import DecoderModel, UnsupportedModel, from_hf_config
 from sbjax.noise import KeyedNoise, ScriptedNoise
+from sbjax.predictor import Predictor, PredictorConfig, load_predictor
 from sbjax.results import Generation, Result
 from sbjax.scores import Sampling
 from sbjax.start import start
@@ -37,6 +38,8 @@ __all__ = [
     "LanguageModel",
     "Method",
     "Model",
+    "Predictor",
+    "PredictorConfig",
     "Result",
     "Sampling",
     "ScriptedNoise",
@@ -52,6 +55,8 @@ __all__ = [
     "generate",
     "load",
     "load_default_pair",
+    "load_default_predictor",
+    "load_predictor",
     "run",
     "start",
     "summary",

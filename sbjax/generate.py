@@ -16,6 +16,7 @@ from sbjax.language_model import LanguageModel, Params
 from sbjax.loops.one_program import run
 from sbjax.methods import Autoregressive, Method, SpS
 from sbjax.noise import KeyedNoise
+from sbjax.predictor import Predictor
 from sbjax.prompts import Prompt, token_lists
 from sbjax.results import Result, collect
 from sbjax.scores import Sampling
@@ -51,6 +52,7 @@ def generate(
     *,
     draft: Model | None = None,
     method: Method | None = None,
+    predictor: Predictor | None = None,
     rule: str = "match",
     max_new_tokens: int | None = None,
     samples: int = 1,
@@ -69,6 +71,7 @@ def generate(
       prompts: a text, chat messages, token ids, or a list of such.
       draft: the model that guesses ahead, with the target's tokenizer.
       method: how to decode; None is ``SpS()`` with a draft and ``Autoregressive()`` without.
+      predictor: H-RAD's, which methods with ``features`` need and others refuse; trained for this pair.
       rule: "match" (the default: the text is that of plain decoding with the same seed), "token" or
         "block" (the same law, another text).
       max_new_tokens: tokens to generate at most, for every row; None takes the checkpoint's, or up to 256.
@@ -95,6 +98,7 @@ def generate(
     ids = token_lists(prompts, target.tokenizer, engine.vocab_size)
     rows = _positive("samples", samples) * len(ids)
     params = {"target": target.params, "draft": None if engine.draft is None else draft.params}
+    params |= _predictor(engine, target, predictor)
     begin = time.perf_counter()
     state = start(
         engine,
@@ -128,6 +132,19 @@ def _engine(target: Model, draft: Model | None, method: Method | None, rule: str
         vocab_size = min(vocab_size, target.tokenizer.vocab_size)
     drafter = None if used is None else used.model
     return Engine(target.model, drafter, method, vocab_size, rule=rule, log_probs=log_probs)
+
+
+def _predictor(engine: Engine, target: Model, predictor: Predictor | None) -> dict[str, Params]:
+    """The predictor's entry among the parameters, if the method has one; refuses one that does not fit."""
+    if predictor is not None:
+        predictor.require_fit(engine, target.params)
+        return {"predictor": predictor.params}
+    if features := getattr(engine.method, "features", 0):
+        name = type(engine.method).__name__
+        raise ValueError(
+            f"{name}(features={features}) needs a predictor (sbjax.load_predictor), or features=0"
+        )
+    return {}
 
 
 def _positive(name: str, value: Any) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 from sbjax import checkpoints
 from sbjax.generate import Model
 from sbjax.generation_config import GenerationDefaults
+from sbjax.predictor import Predictor, load_predictor
 from sbjax.text import Tokenizer
 
 DEFAULT_PAIR = Path(__file__).parent / "default_pair"
@@ -35,3 +36,8 @@ def load(folder: str | Path, dtype: str | None = None, mesh=None) -> Model:
 def load_default_pair() -> tuple[Model, Model]:
     """Loads the small target and its draft that come with the package, in float32."""
     return load(DEFAULT_PAIR / "target", "float32"), load(DEFAULT_PAIR / "draft", "float32")
+
+
+def load_default_predictor() -> Predictor:
+    """Loads H-RAD's predictor for the default pair."""
+    return load_predictor(DEFAULT_PAIR / "hrad")

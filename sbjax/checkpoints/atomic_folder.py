@@ -15,7 +15,9 @@ _LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def atomic_folder(out: pathlib.Path, overwrite: bool, needed: int) -> Iterator[pathlib.Path]:
+def atomic_folder(
+    out: pathlib.Path, overwrite: bool, needed: int, mark: str = CONFIG
+) -> Iterator[pathlib.Path]:
     """Yields ``OUT.partial`` to be filled, and renames it to ``out`` when the block ends well.
 
     An exception, Ctrl-C and a full disk included, removes ``OUT.partial``. A killed process leaves it; the
@@ -25,11 +27,12 @@ def atomic_folder(out: pathlib.Path, overwrite: bool, needed: int) -> Iterator[p
       out: the folder to be made.
       overwrite: whether a checkpoint that is there already may be replaced.
       needed: bytes that will be written, at least.
+      mark: the file that shows that ``out`` holds what may be replaced.
 
     Raises:
       CheckpointError: ``out`` is there already, another process is writing it, or the disk is full.
     """
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite, mark)
     work = out.with_name(out.name + ".partial")
     with _disk_errors(out, needed):
         work.mkdir(parents=True, exist_ok=True)
@@ -47,7 +50,7 @@ def atomic_folder(out: pathlib.Path, overwrite: bool, needed: int) -> Iterator[p
             raise
 
 
-def refuse_existing(out: pathlib.Path, overwrite: bool) -> None:
+def refuse_existing(out: pathlib.Path, overwrite: bool, mark: str = CONFIG) -> None:
     """Refuses to write where something is, unless it is a checkpoint that may be overwritten.
 
     Raises:
@@ -57,8 +60,9 @@ def refuse_existing(out: pathlib.Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise CheckpointError(f"{out}: exists already; choose another folder, or ask to overwrite it")
-    if not (out / CONFIG).is_file():
-        raise CheckpointError(f"{out}: is not a checkpoint (it has no {CONFIG}) and is not overwritten")
+    if not (out / mark).is_file():
+        kind = "checkpoint" if mark == CONFIG else "folder of this kind"
+        raise CheckpointError(f"{out}: is not a {kind} (it has no {mark}) and is not overwritten")
 
 
 def _take(lock: IO[str], out: pathlib.Path) -> None:
