@@ -130,6 +130,7 @@ def _batch(request: Request, first: int, output: Output) -> sbjax.Result:
         ids,
         draft=pair.draft,
         method=pair.method,
+        predictor=pair.predictor,
         rule=options.rule,
         max_new_tokens=options.max_new_tokens,
         samples=options.samples,

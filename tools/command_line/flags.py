@@ -34,6 +34,13 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         help="Autoregressive or SpS (default: the config's, else SpS where there is a draft)",
     )
     group.add_argument("--draft-length", type=positive, metavar="G", help="tokens drafted a round")
+    group.add_argument(
+        "--predictor",
+        type=Path,
+        metavar="FOLDER",
+        help="H-RAD's predictor for SpecBranch, as tools/train_hrad.py makes it for a pair; the method's "
+        "features, where they are 0, become those that it reads",
+    )
 
 
 def positive(text: str) -> int:

@@ -19,12 +19,14 @@ class Pair:
       draft: None where the method has none.
       method: how to decode.
       sampling: temperature, top_k and top_p of the configuration, those that it has.
+      predictor: H-RAD's, or None.
     """
 
     target: sbjax.Model
     draft: sbjax.Model | None
     method: sbjax.Method
     sampling: Mapping[str, Any]
+    predictor: sbjax.Predictor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Plan:
     method: sbjax.Method
     sampling: Mapping[str, Any]
     dtype: str | None
+    predictor: Path | None = None
 
     def load(self) -> Pair:
-        """Loads the models that the method needs."""
+        """Loads the models that the method needs, the predictor first: it is small."""
+        predictor = None if self.predictor is None else sbjax.load_predictor(self.predictor)
         target = sbjax.load(self.target, self.dtype)
         draft = sbjax.load(self.draft, self.dtype) if self.method.draft_length else None
-        return Pair(target, draft, self.method, self.sampling)
+        return Pair(target, draft, _with_features(self.method, predictor), self.sampling, predictor)
 
 
 def plan_pair(options: argparse.Namespace) -> Plan:
@@ -70,7 +74,16 @@ def plan_pair(options: argparse.Namespace) -> Plan:
         method,
         {} if config is None else config.sampling,
         options.dtype or (config and config.dtype),
+        getattr(options, "predictor", None),
     )
+
+
+def _with_features(method: sbjax.Method, predictor: sbjax.Predictor | None) -> sbjax.Method:
+    """The method with the features that a predictor reads, if it has none and can have some."""
+    names = [field.name for field in dataclasses.fields(method)]
+    if predictor is None or "features" not in names or method.features:
+        return method
+    return dataclasses.replace(method, features=predictor.config.features)
 
 
 def find_folder(source: ModelSource | str, checkpoints: Path) -> Path:
