@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sbjax.draft_length import resolve_draft_length
 from sbjax.engine import RUNNING, Engine, State
 from sbjax.generation_config import GenerationDefaults, resolve
 from sbjax.interrupt import Interrupt
@@ -70,7 +71,8 @@ def generate(
       target: the model whose text is wanted.
       prompts: a text, chat messages, token ids, or a list of such.
       draft: the model that guesses ahead, with the target's tokenizer.
-      method: how to decode; None is ``SpS()`` with a draft and ``Autoregressive()`` without.
+      method: how to decode; None is ``SpS()`` with a draft and ``Autoregressive()`` without. Draft length
+        "auto" is measured first, see ``resolve_draft_length``.
       predictor: H-RAD's, which methods with ``features`` need and others refuse; trained for this pair.
       rule: "match" (the default: the text is that of plain decoding with the same seed), "token" or
         "block" (the same law, another text).
@@ -90,13 +92,13 @@ def generate(
     Raises:
       ValueError: if a setting is out of range, a request does not fit, or the models do not go together.
     """
-    engine = _engine(target, draft, method, rule, log_probs)
     wanted = resolve(target.defaults, {**settings, "max_new_tokens": max_new_tokens})
     stop = StopStrings(wanted.stop_strings)
     if target.tokenizer is None and (on_text is not None or stop.strings):
         raise ValueError("stop strings and on_text need text, but the target has no tokenizer")
-    ids = token_lists(prompts, target.tokenizer, engine.vocab_size)
+    ids = token_lists(prompts, target.tokenizer, _vocab_size(target))
     rows = _positive("samples", samples) * len(ids)
+    engine = _engine(target, draft, method, rule, log_probs, rows)
     params = {"target": target.params, "draft": None if engine.draft is None else draft.params}
     params |= _predictor(engine, target, predictor)
     begin = time.perf_counter()
@@ -119,19 +121,24 @@ def generate(
     return Result(found, summary(state.statistics), middle - begin, end - middle)
 
 
-def _engine(target: Model, draft: Model | None, method: Method | None, rule: str, log_probs: bool) -> Engine:
-    """The static part; refuses a pair that does not go together."""
+def _vocab_size(target: Model) -> int:
+    """The real vocabulary; without the draft's width, since a draft must not change what the target says."""
+    width = target.model.vocab_size
+    return width if target.tokenizer is None else min(width, target.tokenizer.vocab_size)
+
+
+def _engine(
+    target: Model, draft: Model | None, method: Method | None, rule: str, log_probs: bool, rows: int
+) -> Engine:
+    """The static part; refuses a pair that does not go together, measures it for draft length "auto"."""
     if method is None:
         method = Autoregressive() if draft is None else SpS()
     used = draft if method.draft_length else None
     if used is not None and target.tokenizer is not None and used.tokenizer is not None:
         target.tokenizer.require_same(used.tokenizer)
-    # Without the draft's width: a draft must not change what the target can say.
-    vocab_size = target.model.vocab_size
-    if target.tokenizer is not None:
-        vocab_size = min(vocab_size, target.tokenizer.vocab_size)
-    drafter = None if used is None else used.model
-    return Engine(target.model, drafter, method, vocab_size, rule=rule, log_probs=log_probs)
+    drafter, draft_params = (None, None) if used is None else (used.model, used.params)
+    method = resolve_draft_length(method, target.model, target.params, drafter, draft_params, rows=rows)
+    return Engine(target.model, drafter, method, _vocab_size(target), rule=rule, log_probs=log_probs)
 
 
 def _predictor(engine: Engine, target: Model, predictor: Predictor | None) -> dict[str, Params]:
