@@ -84,6 +84,20 @@ def _draft_cache(state: State, chain: Chain, outcome: Outcome):
 
 def overlapped_round(engine: Engine, params: dict[str, Params], state: State) -> State:
     """Branches are drafted while the trunk is checked, neither knowing of the other; see ``one_round``."""
+    state, branches, checked, outcome = draft_and_check(engine, params, state)
+    logits = hrad.target_logits(engine, params, checked.features, outcome)
+    return finish_overlapped(engine, params.get("predictor"), state, branches, checked, outcome, logits)
+
+
+def draft_and_check(
+    engine: Engine, params: dict[str, Params], state: State
+) -> tuple[State, Branches, Checked, Outcome]:
+    """The first half of an overlapped round: all that the two models do.
+
+    Returns:
+      The run with the noise and the target's cache of behind it, the branches, what the target said, and
+      the outcome.
+    """
     method = engine.method
     shared = round_noise(engine, state, method.line_length + method.draft_length)
     branches, noise = propose(engine, params["draft"], state, shared)
@@ -92,9 +106,7 @@ def overlapped_round(engine: Engine, params: dict[str, Params], state: State) ->
         engine, params["target"], question(state, trunk), state.target, shared, state.sampling
     )
     outcome, noise = _decide(engine, state, branches, checked, trunk, noise)
-    logits = hrad.target_logits(engine, params, checked.features, outcome)
-    state = state.replace(noise=noise, target=target)
-    return finish_overlapped(engine, params.get("predictor"), state, branches, checked, outcome, logits)
+    return state.replace(noise=noise, target=target), branches, checked, outcome
 
 
 def line_trunk(engine: Engine, state: State) -> Trunk:
