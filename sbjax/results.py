@@ -120,4 +120,4 @@ def _row_summary(host: Statistics, row: int) -> dict[str, Any]:
     """The counters of one row; forwards are counted for the whole batch only."""
     one = host.replace(**{name: value[row : row + 1] for name, value in host.__dict__.items() if value.ndim})
     figures = summary(one)
-    return {name: value for name, value in figures.items() if not name.endswith("forwards")}
+    return {name: value for name, value in figures.items() if "forwards" not in name}

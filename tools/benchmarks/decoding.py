@@ -109,8 +109,11 @@ class Decoder:
 
 
 def add_statistics(parts: Sequence[sbjax.Statistics]) -> sbjax.Statistics:
-    """The counters of several runs as those of one."""
+    """The counters of several runs with one engine as those of one."""
+    of_rows = set(parts[0].__dict__) - {"widths", "target_forwards", "draft_forwards"}
     summed = [
-        jax.tree.map(lambda leaf: leaf.sum(0, keepdims=True) if leaf.ndim else leaf, part) for part in parts
+        part.replace(**{name: getattr(part, name).sum(0, keepdims=True) for name in of_rows})
+        for part in parts
     ]
-    return jax.tree.map(lambda *leaves: np.sum(leaves, axis=0), *summed)
+    total = jax.tree.map(lambda *leaves: np.sum(leaves, axis=0), *summed)
+    return total.replace(widths=parts[0].widths)
