@@ -5,13 +5,23 @@ This list is closed: what is not named here may change without notice.
 
 from sbjax.cache import KVCache
 from sbjax.checkpoints import CheckpointError, convert, export
+from sbjax.draft_length import resolve_draft_length
 from sbjax.engine import Engine, State
 from sbjax.generate import Model, generate
 from sbjax.generation_config import GenerationDefaults, UnsupportedSampling
 from sbjax.language_model import ApplyModel, CacheSpec, Forward, LanguageModel
 from sbjax.loading import load, load_default_pair, load_default_predictor
 from sbjax.loops.one_program import run
-from sbjax.methods import Autoregressive, Method, SpS
+from sbjax.methods import (
+    PEARL,
+    AdaEDL,
+    Autoregressive,
+    Lookahead,
+    Method,
+    PromptLookup,
+    SpecBranch,
+    SpS,
+)
 from sbjax.models import DecoderModel, UnsupportedModel, from_hf_config
 from sbjax.noise import KeyedNoise, ScriptedNoise
 from sbjax.predictor import Predictor, PredictorConfig, load_predictor
@@ -20,10 +30,13 @@ from sbjax.scores import Sampling
 from sbjax.start import start
 from sbjax.statistics import Statistics, summary
 from sbjax.text import Tokenizer
+from sbjax.time_model import Roofline, RunTime, StepTimes, run_time, speed_up
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PEARL",
+    "AdaEDL",
     "ApplyModel",
     "Autoregressive",
     "CacheSpec",
@@ -36,16 +49,22 @@ __all__ = [
     "KVCache",
     "KeyedNoise",
     "LanguageModel",
+    "Lookahead",
     "Method",
     "Model",
     "Predictor",
     "PredictorConfig",
+    "PromptLookup",
     "Result",
+    "Roofline",
+    "RunTime",
     "Sampling",
     "ScriptedNoise",
     "SpS",
+    "SpecBranch",
     "State",
     "Statistics",
+    "StepTimes",
     "Tokenizer",
     "UnsupportedModel",
     "UnsupportedSampling",
@@ -57,7 +76,10 @@ __all__ = [
     "load_default_pair",
     "load_default_predictor",
     "load_predictor",
+    "resolve_draft_length",
     "run",
+    "run_time",
+    "speed_up",
     "start",
     "summary",
 ]

@@ -103,20 +103,20 @@ def _run(engine: Engine, params, question: Question, cache, shared, sampling: Sa
         picks = scores.pick(scores.score(logits, shared[:, :width], sampling))
         log_probs = scores.log_probability(logits, picks) if engine.log_probs else None
     checked = Checked(
-        picks=_widen(picks, full),
-        logits=None if engine.rule == "match" else _widen(logits, full),
-        invalid=_widen(scores.invalid(logits), full),
-        log_probs=_widen(log_probs, full),
-        features=_widen(out.features, full),
+        picks=widen(picks, full),
+        logits=None if engine.rule == "match" else widen(logits, full),
+        invalid=widen(scores.invalid(logits), full),
+        log_probs=widen(log_probs, full),
+        features=widen(out.features, full),
         width=jnp.int32(0),
     )
     suffix = out.cache.replace(prefix=None)
-    widened = jax.tree.map(lambda leaf: _widen(leaf, full, 2), (suffix.keys, suffix.values))
+    widened = jax.tree.map(lambda leaf: widen(leaf, full, 2), (suffix.keys, suffix.values))
     suffix = suffix.replace(keys=widened[0], values=widened[1])
     return checked, suffix, out.hidden[:, :1, :1]
 
 
-def _widen(leaf: Any, full: int, axis: int = 1):
+def widen(leaf: Any, full: int, axis: int = 1):
     """Zeros behind the tokens of a narrower forward."""
     if leaf is None:
         return None

@@ -32,8 +32,9 @@ class Engine:
       vocab_size: ``V``, the real vocabulary; columns of the models past it are cut off.
       rule: "match" (the shared-noise rule), "token" or "block" (see ``verification``).
       log_probs: whether to record the log-probability of every emitted token.
-      widths: tokens that a target forward can have, the last one enough for the longest trunk; None
-        chooses. A round takes the smallest that fits its longest trunk.
+      widths: tokens that a target forward can have, the last one enough for the longest trunk (or, of
+        Lookahead, for all guesses, the first for its window); None chooses. A round takes the smallest
+        that fits.
 
     Raises:
       ValueError: if the parts do not fit together.
@@ -52,16 +53,21 @@ class Engine:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         if self.method.draft_length == "auto":
             raise ValueError('draft_length "auto" has to be resolved first, see sbjax.resolve_draft_length')
+        least, most = self._forward_tokens
         if self.widths is not None and (
             not self.widths
             or list(self.widths) != sorted(set(self.widths))
-            or self.widths[0] < 1
-            or self.widths[-1] != self.trunk_limit + 1
+            or self.widths[0] < least
+            or self.widths[-1] != most
         ):
-            raise ValueError(f"widths must rise to {self.trunk_limit + 1}, got {self.widths}")
+            raise ValueError(f"widths must rise from at least {least} to {most}, got {self.widths}")
+        name = type(self.method).__name__
         if self.method.draft_length and self.draft is None:
-            name = type(self.method).__name__
             raise ValueError(f"{name} needs a draft model; plain decoding is Autoregressive()")
+        if self.rule != "match" and self.trunk_limit and not self.method.draft_length:
+            raise ValueError(
+                f'{name} has no draft whose law the {self.rule} rule could test: use rule="match", or SpS'
+            )
         for name, model in (("target", self.target), ("draft", self.draft)):
             if model is not None and model.vocab_size < self.vocab_size:
                 raise ValueError(
@@ -91,12 +97,17 @@ class Engine:
     @property
     def trunk_limit(self) -> int:
         """The longest trunk that a target forward can be asked to check."""
-        return self.method.line_length - 1 if self.method.overlapped else self.method.draft_length
+        return self.method.line_length - 1 if self.method.overlapped else self.method.trunk_length
 
     @property
     def tested(self) -> int:
         """Positions that a round can test: the trunk, and with overlap the main head behind it."""
         return self.trunk_limit + int(self.method.overlapped)
+
+    @property
+    def _forward_tokens(self) -> tuple[int, int]:
+        """Tokens that a target forward has at least and at most."""
+        return getattr(self.method, "forward_tokens", (1, self.trunk_limit + 1))
 
     @property
     def target_widths(self) -> tuple[int, ...]:
@@ -107,15 +118,16 @@ class Engine:
         """
         if self.widths is not None:
             return self.widths
-        longest = self.trunk_limit + 1
-        eights = [8 << i for i in range(8) if 8 << i < longest]
-        return tuple(sorted({1, *eights, longest}))
+        least, most = self._forward_tokens
+        eights = [8 << i for i in range(8) if least < 8 << i < most]
+        return tuple(sorted({least, *eights, most}))
 
     @property
     def slack(self) -> int:
         """Slots that a round can write past the committed text."""
-        ahead = self.method.line_length if self.method.overlapped else 0
-        return ahead + self.method.draft_length + 1
+        if self.method.overlapped:
+            return self.method.line_length + self.method.draft_length + 1
+        return self.trunk_limit + 1
 
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
@@ -200,5 +212,5 @@ def create_state(
         log_probs=jnp.zeros(text.shape, jnp.float32) if engine.log_probs else None,
         statistics=Statistics.create(text.shape[0], engine.tested, engine.target_widths),
         line=Line.create(engine, text.shape[0]) if engine.method.overlapped else None,
-        memory=None if engine.method.overlapped else engine.method.create(text.shape[0]),
+        memory=None if engine.method.overlapped else engine.method.create(text, length),
     )

@@ -11,6 +11,9 @@ from sbjax.drafting import Chain, draft_chain, no_chain
 from sbjax.engine import Engine, State
 from sbjax.indexing import at, span
 from sbjax.language_model import Params
+from sbjax.lookahead_round import lookahead_round
+from sbjax.lookup import looked_up
+from sbjax.methods.lookahead import Lookahead
 from sbjax.outcomes import Settled, retain, settle, with_head, without_bonus
 from sbjax.verification import Outcome, Trunk, match, shared_noise, verify
 
@@ -28,6 +31,8 @@ def one_round(engine: Engine, params: dict[str, Params], state: State) -> State:
     """
     if engine.method.overlapped:
         return overlapped_round(engine, params, state)
+    if isinstance(engine.method, Lookahead):
+        return lookahead_round(engine, params, state)
     return serial_round(engine, params, state)
 
 
@@ -36,6 +41,8 @@ def serial_round(engine: Engine, params: dict[str, Params], state: State) -> Sta
     shared = round_noise(engine, state, engine.trunk_limit + 1)
     if engine.method.draft_length:
         chain = draft_chain(engine, params["draft"], state, shared)
+    elif engine.trunk_limit:
+        chain = looked_up(engine, state)
     else:
         chain = no_chain(state)
     trunk = chain.trunk

@@ -59,11 +59,12 @@ class AdaEDL(Serial):
         for name in ("threshold", "target_acceptance", "step", "memory", "smoothing"):
             number(name, getattr(self, name), 0, 1)
 
-    def create(self, rows: int) -> Threshold:
+    def create(self, text: jax.Array, length: jax.Array) -> Threshold:
         """See ``base.SerialMethod``."""
+        del text
         return Threshold(
-            value=jnp.full(rows, self.threshold, jnp.float32),
-            acceptance=jnp.full(rows, self.target_acceptance, jnp.float32),
+            value=jnp.full(length.shape, self.threshold, jnp.float32),
+            acceptance=jnp.full(length.shape, self.target_acceptance, jnp.float32),
         )
 
     def stop(self, memory: Threshold, scores: jax.Array) -> jax.Array:

@@ -20,10 +20,21 @@ class Method(Protocol):
 
 @runtime_checkable
 class SerialMethod(Method, Protocol):
-    """A method that drafts a chain of at most ``G`` tokens first and has it verified afterwards."""
+    """A method that drafts a chain of at most ``G`` tokens first and has it verified afterwards.
 
-    def create(self, rows: int) -> Any:
-        """What the policy remembers between rounds; None if nothing."""
+    Attributes:
+      trunk_length: tokens of the longest trunk; ``G`` where a draft model makes it.
+    """
+
+    trunk_length: int
+
+    def create(self, text: jax.Array, length: jax.Array) -> Any:
+        """What the policy remembers between rounds; None if nothing.
+
+        Args:
+          text: ``[B, S]`` int32, the prompts.
+          length: ``[B]`` int32, their lengths.
+        """
         ...
 
     def stop(self, memory: Any, scores: jax.Array) -> jax.Array:

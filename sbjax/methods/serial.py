@@ -15,9 +15,14 @@ class Serial:
         if self.draft_length != "auto":
             integer("draft_length", self.draft_length, 1, "; use Autoregressive() for 0")
 
-    def create(self, rows: int) -> Any:
+    @property
+    def trunk_length(self) -> int:
         """See ``base.SerialMethod``."""
-        del rows
+        return self.draft_length
+
+    def create(self, text: jax.Array, length: jax.Array) -> Any:
+        """See ``base.SerialMethod``."""
+        del text, length
         return None
 
     def stop(self, memory: Any, scores: jax.Array) -> jax.Array:
