@@ -94,7 +94,7 @@ def test_every_verdict_is_counted_where_it_happened():
     engine = Engine(SCRIPT, SCRIPT, SpS(G), VOCAB)
     state = finish(engine, params, begin(engine, params, [SAID[:3].tolist()] * 4, new_tokens))
     counters = state.statistics
-    assert counters.rounds.tolist() == [8] * 4 and counters.target_forwards == 8
+    assert counters.rounds.tolist() == [8] * 4 and counters.target_forwards.tolist() == [1, 7]
     assert counters.emitted.tolist() == [new_tokens] * 4
     # The seventh round has 3 tokens to go, so it drafts 2; the last has 1 to go and drafts nothing.
     assert counters.drafted.tolist() == [6 * G + 2] * 4
