@@ -8,7 +8,7 @@ import jax
 
 from sbjax.language_model import LanguageModel, Params
 from sbjax.methods import Method
-from sbjax.step_timing import SLOTS, draft_timer, take_turns, target_timer
+from sbjax.step_timing import SLOTS, Timer, draft_timer, target_timer
 
 LONGEST = 16
 """The longest draft that "auto" chooses."""
@@ -34,7 +34,8 @@ def resolve_draft_length(
     """Replaces draft length "auto" by a number; any other method comes back as it is.
 
     Both models are measured, a few compiled steps each (compiling takes most of the time), and once only
-    for the same models, placement, rows and branches in a process. The text never depends on the number.
+    for the same models, placement, rows and branches in a process. Under the shared-noise rule the text
+    does not depend on what comes out.
 
     Args:
       method: what is to be run.
@@ -90,9 +91,10 @@ def fitting_length(method: Method, target_seconds: float, draft_seconds: float) 
     return max(lengths, key=rate)
 
 
-def _measure(target, draft) -> tuple[float, float]:
-    times = take_turns({"target": target, "draft": draft}, _TURNS)
-    return statistics.median(times["target"]), statistics.median(times["draft"])
+def _measure(target: Timer, draft: Timer) -> tuple[float, float]:
+    """Medians of times that were taken in turns, so that a slow moment hits both."""
+    pairs = [(target(), draft()) for _ in range(_TURNS)]
+    return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
 
 
 def _places(params: Params) -> tuple:

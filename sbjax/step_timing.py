@@ -6,7 +6,7 @@ contents of the cache do not matter to the time, so nothing is read into it.
 
 import functools
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -151,15 +151,6 @@ def _propose_steps(engine: Engine, params, state: State, count) -> State:
         return state.replace(text=state.text.at[rows, state.length - 1].set(pending))
 
     return jax.lax.fori_loop(0, count, step, state)
-
-
-def take_turns(timers: Mapping[Hashable, Timer], turns: int) -> dict[Hashable, list[float]]:
-    """Seconds a step of every timer, ``turns`` times; they take turns, so that a slow moment hits all."""
-    found: dict[Hashable, list[float]] = {name: [] for name in timers}
-    for turn in range(turns):
-        for name in list(timers)[:: 1 if turn % 2 == 0 else -1]:
-            found[name].append(timers[name]())
-    return found
 
 
 def _filled(model: LanguageModel, slots: int, tokens: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ MODULES = {
     "methods": "methods",
     "first-token": "first_token",
     "sampling-cost": "sampling_cost",
+    "step-times": "step_times",
 }
 
 
@@ -69,6 +70,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     _add_methods(commands)
     _add_first_token(commands)
     _add_sampling_cost(commands)
+    _add_step_times(commands)
     worker = commands.add_parser("worker", description="Started by the others: one side of a comparison.")
     worker.add_argument("side", choices=("sbjax", "transformers"))
     worker.add_argument("--target", required=True)
@@ -167,6 +169,17 @@ def _add_sampling_cost(commands) -> None:
         help="each is a case, beside plain",
     )
     add("--turns", type=positive, default=5, help="measurements of each case")
+
+
+def _add_step_times(commands) -> None:
+    text = "a target forward by tokens, a draft step by branches: the step times of sbjax.StepTimes"
+    add = _command(commands, "step-times", text).add_argument
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the parameters")
+    add("--widths", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T", help="tokens a row")
+    add("--branches", type=positive, nargs="+", default=[1, 2, 4, 8], metavar="K", help="branches a row")
+    add("--rows", type=positive, default=1, metavar="B", help="rows of the batch")
+    add("--slots", type=positive, default=512, metavar="S", help="cache slots, half of them filled")
+    add("--turns", type=positive, default=5, help="measurements of each")
 
 
 if __name__ == "__main__":
