@@ -25,11 +25,13 @@ from sbjax.methods import (
 from sbjax.models import DecoderModel, UnsupportedModel, from_hf_config
 from sbjax.noise import KeyedNoise, ScriptedNoise
 from sbjax.predictor import Predictor, PredictorConfig, load_predictor
+from sbjax.recording import Recorder
 from sbjax.results import Generation, Result
 from sbjax.scores import Sampling
 from sbjax.start import start
 from sbjax.statistics import Statistics, summary
 from sbjax.text import Tokenizer
+from sbjax.trace import Trace
 from sbjax.time_model import Roofline, RunTime, StepTimes, run_time, speed_up
 
 __version__ = "0.1.0"
@@ -55,6 +57,7 @@ __all__ = [
     "Predictor",
     "PredictorConfig",
     "PromptLookup",
+    "Recorder",
     "Result",
     "Roofline",
     "RunTime",
@@ -66,6 +69,7 @@ __all__ = [
     "Statistics",
     "StepTimes",
     "Tokenizer",
+    "Trace",
     "UnsupportedModel",
     "UnsupportedSampling",
     "convert",

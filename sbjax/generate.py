@@ -19,6 +19,7 @@ from sbjax.methods import Autoregressive, Method, SpS
 from sbjax.noise import KeyedNoise
 from sbjax.predictor import Predictor
 from sbjax.prompts import Prompt, token_lists
+from sbjax.recording import Recorder
 from sbjax.results import Result, collect
 from sbjax.scores import Sampling
 from sbjax.start import start
@@ -61,6 +62,7 @@ def generate(
     row_ids: Sequence[int] | None = None,
     log_probs: bool = False,
     on_text: Callable[[int, str], Any] | None = None,
+    recorder: Recorder | None = None,
     **settings: Any,
 ) -> Result:
     """Continues prompts with the target's text; method and draft only decide how fast.
@@ -83,6 +85,7 @@ def generate(
         row id alone. None counts from 0.
       log_probs: whether to return the log-probability of every token.
       on_text: called as ``on_text(row, text)`` whenever a row has new text that is certain.
+      recorder: runs the rounds one by one and notes what happens, see ``Recorder``.
       **settings: temperature, top_k, top_p (each one number, or one a row), stop_strings, eos_token_id and
         the other names of ``generation_config.resolve``.
 
@@ -115,7 +118,7 @@ def generate(
     watch = _watch(target, stop, state, on_text)
     jax.block_until_ready(state)
     middle = time.perf_counter()
-    state = _decode(engine, params, state, watch, _ROUNDS_A_CALL if watch is None else 1)
+    state = _decode(engine, params, state, watch, recorder)
     end = time.perf_counter()
     found = collect(state, [len(prompt) for prompt in ids], samples, target.tokenizer, watch, stop)
     return Result(found, summary(state.statistics), middle - begin, end - middle)
@@ -183,11 +186,13 @@ def _watch(target: Model, stop: StopStrings, state: State, on_text) -> Watch | N
     return Watch(target.tokenizer, stop, np.asarray(state.length), on_text)
 
 
-def _decode(engine: Engine, params, state: State, watch: Watch | None, rounds: int) -> State:
+def _decode(engine: Engine, params, state: State, watch: Watch | None, recorder: Recorder | None) -> State:
     """Calls the compiled loop until all rows have ended; looks at the text in between."""
+    rounds = jnp.int32(_ROUNDS_A_CALL if watch is None else 1)
+    step = recorder.step if recorder is not None else lambda *run_so_far: run(*run_so_far, rounds)
     with Interrupt() as interrupt:
         while not interrupt.pressed and np.any(np.asarray(state.status) == RUNNING):
-            state = run(engine, params, state, jnp.int32(rounds))
+            state = step(engine, params, state)
             if watch is not None:
                 state = state.replace(status=watch.look(state))
     if watch is not None:
