@@ -31,8 +31,8 @@ from sbjax.scores import Sampling
 from sbjax.start import start
 from sbjax.statistics import Statistics, summary
 from sbjax.text import Tokenizer
-from sbjax.trace import Trace
 from sbjax.time_model import Roofline, RunTime, StepTimes, run_time, speed_up
+from sbjax.trace import Trace
 
 __version__ = "0.1.0"
 
