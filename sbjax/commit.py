@@ -14,7 +14,7 @@ def commit(state: State, drafted: jax.Array, outcome: Outcome, checked: Checked)
     """Writes the accepted tokens and the one behind them.
 
     Args:
-      state: the run; its caches are those of after the round's forwards.
+      state: the run; its caches are those of after the round's forwards, the target's None if it is elsewhere.
       drafted: ``[B, T - 1]`` int32, the trunk.
       outcome: what was decided.
       checked: what the target said about the ``T`` positions.
@@ -34,7 +34,7 @@ def commit(state: State, drafted: jax.Array, outcome: Outcome, checked: Checked)
         length=length,
         status=status,
         text_hash=_next_hash(state, block, emitted),
-        target=state.target.with_length(length - 1),
+        target=None if state.target is None else state.target.with_length(length - 1),
         log_probs=_log_probs(state, places, block, checked),
     ), emitted
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 from sbjax.cache import KVCache
 from sbjax.engine import Engine, State, create_state
+from sbjax.home import apart, home_of, place
 from sbjax.language_model import Params
-from sbjax.mesh import cache_sharding, row_sharding
+from sbjax.mesh import cache_sharding
 from sbjax.noise import KeyedNoise
 from sbjax.prefill import prefill
 from sbjax.scores import Sampling
@@ -83,26 +84,11 @@ def start(
 
 def _place(state: State, params: dict[str, Params]) -> State:
     """Puts the run where the parameters are, as every later state will be; otherwise the second call of
-    the loop compiles again.
+    the loop compiles again. With models apart all but the target's cache is on the draft's side.
     """
-    home = _home(params)
-    if isinstance(home, Mesh):
-        rows = state.text.shape[0]
-        small = jax.tree.map(
-            lambda leaf: row_sharding(home, rows, leaf), state.replace(target=None, draft=None)
-        )
-        caches = {name: getattr(state, name) for name in ("target", "draft")}
-        placed = jax.tree.map(jax.device_put, state.replace(target=None, draft=None), small)
-        return placed.replace(**caches)
-    return state if home is None else jax.device_put(state, home)
-
-
-def _home(params: dict[str, Params]) -> Mesh | jax.sharding.Sharding | None:
-    """The mesh or the device of the target's parameters; None if they are bound to none."""
-    for leaf in jax.tree.leaves(params["target"]):
-        if isinstance(leaf, jax.Array) and leaf.committed:
-            return leaf.sharding.mesh if isinstance(leaf.sharding, NamedSharding) else leaf.sharding
-    return None
+    home = home_of(params["draft"] if apart(params) else params["target"])
+    small = place(state.replace(target=None, draft=None), home, state.text.shape[0])
+    return small.replace(target=state.target, draft=state.draft)
 
 
 def _slots(engine: Engine, lengths: np.ndarray, limits: np.ndarray, slots: int | None) -> int:
@@ -133,17 +119,17 @@ def _read_prompts(
     engine: Engine, params: dict[str, Params], text, length, samples: int
 ) -> dict[str, KVCache]:
     """Fills a cache for each model, each prompt once, then one copy a sample."""
-    home = _home(params)
     models = {"target": engine.target}
     if engine.method.draft_length:
         models["draft"] = engine.draft
     caches = {}
     for name, model in models.items():
-        sharding = home
+        sharding = home = home_of(params[name])
         if isinstance(home, Mesh):
             sharding = cache_sharding(home, text.shape[0], model.cache_spec.kv_heads)
         cache = KVCache.create(model.cache_spec, *text.shape, sharding=sharding)
-        cache = prefill(model, params[name], cache, text, length, chunk=PREFILL_CHUNK)
+        here = place((text, length), home, text.shape[0])
+        cache = prefill(model, params[name], cache, *here, chunk=PREFILL_CHUNK)
         if samples > 1:
             cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, samples, axis=0), cache)
         caches[name] = cache

@@ -73,7 +73,7 @@ class Statistics:
     def count(
         self, alive, tested, accepted, emitted, draft_forwards, width=0, **others: jax.Array
     ) -> "Statistics":
-        """Adds one round.
+        """Adds one round; one without a running row counts for nothing.
 
         Args:
           alive: ``[B]`` bool, rows that were running.
@@ -88,6 +88,7 @@ class Statistics:
         index = jnp.arange(self.tested.shape[1], dtype=jnp.int32)[None]
         tested = jnp.where(alive, tested, 0)
         accepted = jnp.where(alive, accepted, 0)
+        ran = jnp.any(alive).astype(jnp.int32)
         amounts = {"drafted": tested, "rolled_back": tested - accepted, **others}
         # Nothing counts as tested or accepted behind the end of the text.
         inside = index < jnp.minimum(tested, emitted)[:, None]
@@ -96,8 +97,8 @@ class Statistics:
             emitted=self.emitted + emitted,
             tested=self.tested + (inside & (index <= accepted[:, None])).astype(jnp.int32),
             accepted=self.accepted + (inside & (index < accepted[:, None])).astype(jnp.int32),
-            target_forwards=self.target_forwards.at[width].add(1),
-            draft_forwards=self.draft_forwards + draft_forwards,
+            target_forwards=self.target_forwards.at[width].add(ran),
+            draft_forwards=self.draft_forwards + ran * draft_forwards,
             **{name: getattr(self, name) + _of(alive, amount) for name, amount in amounts.items()},
         )
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from sbjax.configuration import ConfigurationError, ModelSource, load_config, make_method
-from sbjax.methods import Autoregressive, SpS
+from sbjax.methods import PEARL, AdaEDL, Autoregressive, SpecBranch, SpS
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
 
@@ -61,6 +61,22 @@ def test_fields(tmp_path):
     assert dict(config.sampling) == {"temperature": 0.5, "top_k": 40}
 
 
+@pytest.mark.parametrize(
+    ("table", "method"),
+    [
+        ('name = "PEARL"\ndraft_length = "auto"', PEARL(draft_length="auto")),
+        ('name = "AdaEDL"\ngamma = 1', AdaEDL(gamma=1)),
+        (
+            'name = "SpecBranch"\nbranches = 8\nhedge = "point"\nepsilon = 0.3',
+            SpecBranch(branches=8, hedge="point", epsilon=0.3),
+        ),
+    ],
+)
+def test_every_method_can_be_configured(tmp_path, table, method):
+    config = load_config(write(tmp_path, GOOD.replace('name = "SpS"\ndraft_length = 3', table)))
+    assert make_method(config.method.name, config.method.settings) == method
+
+
 def test_settings_are_read_only(tmp_path):
     config = load_config(write(tmp_path, GOOD))
     with pytest.raises(TypeError, match="does not support item assignment"):
@@ -85,13 +101,24 @@ def test_draft_and_sampling_may_be_left_out(tmp_path):
         ('hub = "owner/large"', 'hub = "o/n"\nfolder = "x"', "exactly one of hub and folder"),
         ('hub = "owner/large"', 'hug = "owner/large"', "hug"),
         ('name = "SpS"', "", r"\[method\] missing key name"),
-        ('name = "SpS"', 'name = "SpecBrunch"', "SpecBrunch.*there are Autoregressive, SpS"),
+        ('name = "SpS"', 'name = "SpecBrunch"', "SpecBrunch.*there are PEARL, AdaEDL, .*, SpecBranch"),
         (
             "draft_length = 3",
             "draft_lenght = 3",
             r"\[method\] SpS has no setting draft_lenght; it has draft_length",
         ),
         ("draft_length = 3", "draft_length = 0", r"\[method\] draft_length must be at least 1, got 0"),
+        (
+            'name = "SpS"\ndraft_length = 3',
+            'name = "PEARL"\nbranches = 2',
+            r"PEARL has no setting branches; it has draft_length",
+        ),
+        (
+            'name = "SpS"\ndraft_length = 3',
+            'name = "SpecBranch"\nhedge = "points"',
+            "hedge must be one of point, outcomes, got 'points'",
+        ),
+        ("draft_length = 3", 'draft_length = "car"', "draft_length must be an integer, got 'car'"),
         ('name = "SpS"', 'name = "Autoregressive"', "has no setting draft_length; it has none"),
         ("top_k = 40", "top_k = 1.5", r"top_k must be int, got 1\.5"),
         ("top_k = 40", "top_k = true", "top_k must be int, got True"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sbjax import Autoregressive, Engine, KeyedNoise, Sampling, ScriptedNoise, SpS, run, start
+from sbjax.methods import PEARL, SpecBranch
 from sbjax.testing import TableModel, enumerate_law, joint_law, total_variation
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -43,10 +44,11 @@ def with_zeros(table: np.ndarray) -> np.ndarray:
     return np.where(excluded, -np.inf, table).astype(np.float32)
 
 
-def distance(engine: Engine, target, draft, new_tokens: int, **settings) -> float:
+def distance(engine: Engine, target, draft, new_tokens: int, batch: int = 2048, **settings) -> float:
     """Total variation between the engine's law and the target's."""
-    found = enumerate_law(engine, tables(target, draft), PROMPT, new_tokens, **settings)
-    return total_variation(found, joint_law(target, PROMPT, new_tokens, **settings))
+    prompt = PROMPT if engine.vocab_size > 2 else PROMPT[:1]
+    found = enumerate_law(engine, tables(target, draft), prompt, new_tokens, batch=batch, **settings)
+    return total_variation(found, joint_law(target, prompt, new_tokens, **settings))
 
 
 # Weights are products of at most 20 float32 probabilities, each right to some 1e-7, so sums over all
@@ -85,6 +87,25 @@ def test_all_scripts_of_all_rounds_sum_to_the_law_of_the_target(rule, draft_leng
 def test_long_blocks_are_exact_too():
     target, draft, settings = CASES["order 2"]
     assert distance(engine("block", 3), target, draft, 5, **settings) < CLOSE
+
+
+OVERLAPPED = {
+    "PEARL of one step": (PEARL(1), 3),
+    "PEARL": (PEARL(2), 3),
+    "point": (SpecBranch(1, branches=3, hedge="point", head_start=0), 3),
+    "outcomes": (SpecBranch(2, branches=3, head_start=0), 2),
+    "trimmed, the tail a head start": (SpecBranch(2, branches=2, epsilon=0.6, head_start=1), 2),
+}
+
+
+@pytest.mark.parametrize("case", OVERLAPPED)
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_overlapped_rounds_are_exact_by_all_scripts_of_several_rounds(rule, case):
+    method, vocab = OVERLAPPED[case]
+    model = TableModel(vocab, max_length=32)
+    engine = Engine(model, model, method, vocab, rule=rule)
+    target, draft = random_table(2, vocab=vocab), random_table(3, vocab=vocab)
+    assert distance(engine, target, draft, 4, batch=4096) < CLOSE
 
 
 def test_plain_decoding_draws_from_the_law():

@@ -32,19 +32,19 @@ def specs(mesh, **changes):
 
 
 def test_mesh_has_both_axes_and_explicit_types():
-    mesh = make_mesh(2, 2)
+    mesh = make_mesh(2, 2, jax.devices()[:4])
     assert dict(mesh.shape) == {"data": 2, "model": 2}
     assert mesh.axis_types == (AxisType.Auto, AxisType.Auto)
-    assert make_mesh(1, 2, jax.devices()[2:]).devices.flat[0] == jax.devices()[2]
+    assert make_mesh(1, 2, jax.devices()[2:4]).devices.flat[0] == jax.devices()[2]
 
 
 def test_mesh_of_the_wrong_size_is_refused():
-    with pytest.raises(ValueError, match="data=3 and model=2 does not fit 4 devices"):
+    with pytest.raises(ValueError, match="data=3 and model=2 does not fit 5 devices"):
         make_mesh(3, 2)
 
 
 def test_heads_mlp_and_vocabulary_are_spread():
-    found = specs(make_mesh(2, 2))
+    found = specs(make_mesh(2, 2, jax.devices()[:4]))
     rows, columns, whole = PartitionSpec("model", None), PartitionSpec(None, "model"), PartitionSpec(None)
     assert found["model.embed_tokens.weight"] == found["lm_head.weight"] == rows
     assert found["self_attn.q_proj.weight"] == found["self_attn.k_proj.weight"] == rows
@@ -55,7 +55,7 @@ def test_heads_mlp_and_vocabulary_are_spread():
 
 
 def test_what_does_not_divide_is_whole():
-    found = specs(make_mesh(1, 4), vocab_size=21, intermediate_size=26)
+    found = specs(make_mesh(1, 4, jax.devices()[:4]), vocab_size=21, intermediate_size=26)
     whole = PartitionSpec(None, None)
     assert found["model.embed_tokens.weight"] == found["mlp.up_proj.weight"] == whole
     assert found["self_attn.q_proj.weight"] == PartitionSpec("model", None)
@@ -65,7 +65,7 @@ def test_what_does_not_divide_is_whole():
 
 
 def test_other_axes_are_refused():
-    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4])
     with pytest.raises(ValueError, match="must have the axes 'data' and 'model'"):
         specs(mesh)
 

@@ -55,7 +55,8 @@ def enumerate_law(
 ) -> Law:
     """Sums the probabilities of all scripts by the text they emit.
 
-    For tiny vocabularies: a round has ``V ** G * 2 ** G * V`` scripts for each text so far.
+    For tiny vocabularies: a serial round has ``V ** G * 2 ** G * V`` scripts for each text so far, an
+    overlapped one ``V ** (K G) * 2 ** C * V`` for each text and line.
 
     Args:
       engine: with rule "token" or "block", which draw; the shared-noise rule is tested by equality.
@@ -158,6 +159,9 @@ def _join(state: State, weights: np.ndarray, rows: np.ndarray, chance) -> tuple[
     chosen, total = {}, collections.defaultdict(float)
     for row in chance.permutation(rows):
         held = () if state.draft is None else (int(state.draft.length[row]),)
+        if state.line is not None:
+            drawn = state.line.drawn.tokens[row, : state.line.length[row]]
+            held += (int(state.line.trunk[row]), *drawn.tolist())
         key = (int(state.length[row]), _text(state, row), int(state.target.length[row]), *held)
         chosen.setdefault(key, row)
         total[key] += weights[row]

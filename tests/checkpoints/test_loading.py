@@ -65,7 +65,7 @@ def test_dtype_that_models_do_not_compute_in_is_refused(converted):
 
 @pytest.mark.parametrize("kind", ["converted", "source"])
 def test_parameters_go_straight_onto_a_mesh(converted, kind):
-    whole, mesh = load(converted), make_mesh(2, 2)
+    whole, mesh = load(converted), make_mesh(2, 2, jax.devices()[:4])
     spread = load(converted.parent / kind, mesh=mesh)
     jax.tree.map(np.testing.assert_array_equal, whole.params, spread.params)
     placed = jax.tree.map(lambda leaf: leaf.sharding, spread.params)
@@ -85,7 +85,7 @@ def test_devices_only_read_their_part(converted, monkeypatch):
         return part
 
     monkeypatch.setattr(SafetensorsShard, "read", spy)
-    load(converted.parent / "source", mesh=make_mesh(1, 4))
+    load(converted.parent / "source", mesh=make_mesh(1, 4, jax.devices()[:4]))
     assert asked["model.layers.0.mlp.up_proj.weight"] == [(3, 8)] * 4
     assert asked["model.layers.0.self_attn.q_proj.weight"] == [(2, 8)] * 4
 

@@ -21,6 +21,7 @@ from benchmarks.worker import Worker
 from command_line.timing import turns
 
 import sbjax
+from sbjax import step_timing
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -155,6 +156,13 @@ def test_statistics_of_runs_add_up(target):
     assert (total["tokens"], total["rounds"], total["target_forwards"]) == (11, 11, 11)
 
 
+def test_widths_of_runs_are_not_mixed_up():
+    many = sbjax.Statistics.create(3, 2, (1, 4)).host()
+    many = many.replace(rounds=np.array([1, 2, 3], np.int32), target_forwards=np.array([2, 1], np.int32))
+    total = sbjax.summary(add_statistics([many, many]))
+    assert total["target_forwards_by_width"] == {1: 4, 4: 2} and total["rounds"] == 12
+
+
 def test_against_transformers_gives_the_same_text(call, monkeypatch):
     monkeypatch.setattr(against_transformers, "Worker", LocalWorker)
     arguments = ("--prompts", call.suite, "--tune", "1", "--report", "2", "--max-new-tokens", "8")
@@ -200,6 +208,19 @@ def test_what_was_measured_before_an_interruption_is_on_disk(call, monkeypatch):
     assert code == 130 and "interrupted; what was measured is in" in err
     assert not found["complete"] and len(found["milliseconds_a_step"]["plain"]) == 1
     assert found["options"]["target"] == "target", "folders of this machine do not belong into results"
+
+
+def test_step_times_are_what_the_time_model_reads(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(step_timing, "_SECONDS_A_CALL", 1e-3)
+    arguments = ("--widths", "3", "1", "--branches", "1", "2", "--turns", "2", "--slots", "32")
+    code, out, err, found = call("step-times", *arguments, "--rows", "2")
+    assert code == 0, err
+    assert "target forward, 3 tokens" in out and f"c = {found['c']:.2f}" in out
+    assert found["target_seconds"].keys() == {"1", "3"} and found["draft_seconds"].keys() == {"1", "2"}
+    assert found["target_seconds"]["3"] == statistics.median(found["turns"]["target"]["3"]) > 0
+    times = sbjax.StepTimes.from_file(tmp_path / "results" / "step-times.json")
+    assert times.target(3) == found["target_seconds"]["3"] and times.draft(1) > 0
+    assert math.isclose(found["c"], times.target(1) / times.draft(1))
 
 
 def test_errors_are_one_line(call, tmp_path):

@@ -1,6 +1,8 @@
 """tools/generate.py: what it prints and writes, how it fails, and Ctrl-C."""
 
+import dataclasses
 import json
+import re
 import signal
 
 import generate
@@ -8,7 +10,7 @@ import pytest
 from command_line import continuations, pairs
 from command_line.output import Output
 from command_line.prompt_files import read_prompts
-from command_line.tables import add_counts
+from command_line.tables import add_counts, make_console, statistics_table
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 PLAIN = ("--method", "Autoregressive")
@@ -38,6 +40,39 @@ def test_the_draft_changes_nothing_but_the_statistics(call):
     assert (code, text, line["tokens"]) == (0, plain, alone["tokens"])
     assert line["method"] == {"name": "SpS", "draft_length": 2} and line["statistics"]["drafted"] > 0
     assert "tokens a round" in table and "drafted" in table
+
+
+def test_settings_of_any_method(call):
+    _, plain, _, _ = call(*PLAIN, "def f(x):")
+    flags = ("--draft-length", "2", "--branches", "3", "--hedge", "point", "--epsilon", "0.1")
+    code, text, table, (line,) = call(
+        "--method", "SpecBranch", *flags, "--method-set", "head_start=1", "def f(x):"
+    )
+    assert (code, text) == (0, plain)
+    assert line["method"] == {
+        "name": "SpecBranch",
+        "draft_length": 2,
+        "branches": 3,
+        "hedge": "point",
+        "epsilon": 0.1,
+        "head_start": 1,
+        "features": 0,
+    }
+    for shown in ("SpecBranch(2)", "hits of a hedge", "misses", "target forwards by tokens", "trimmed"):
+        assert shown in table
+
+
+def test_draft_length_auto_is_measured_and_recorded(call, monkeypatch):
+    wanted = []
+
+    def resolve(method, *models, rows):
+        wanted.append((method.draft_length, rows))
+        return dataclasses.replace(method, draft_length=2)
+
+    monkeypatch.setattr(continuations.sbjax, "resolve_draft_length", resolve)
+    code, _, table, (line,) = call("--draft-length", "auto", "--batch", "3", "def f(x):")
+    assert code == 0 and wanted == [("auto", 3)] and "SpS(2)" in table
+    assert line["method"] == {"name": "SpS", "draft_length": 2}
 
 
 def test_a_text_depends_on_its_place_in_the_list_but_not_on_the_batch(call):
@@ -108,8 +143,18 @@ def test_results_before_ctrl_c_are_on_disk(call, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "Nonsense", "x"), "there is no method 'Nonsense'; there are Autoregressive, SpS"),
+        (("--method", "Nonsense", "x"), "there is no method 'Nonsense'; there are PEARL, AdaEDL, Auto"),
         ((*PLAIN, "--draft-length", "3", "x"), "Autoregressive has no setting draft_length"),
+        (("--method", "PEARL", "--branches", "2", "x"), "PEARL has no setting branches; it has draft_length"),
+        (("--method", "SpS", "--method-set", "gama=1", "x"), "SpS has no setting gama; it has draft_length"),
+        (("--epsilon", "0.1", "x"), "SpS has no setting epsilon; it has draft_length"),
+        (
+            ("--method", "SpecBranch", "--hedge", "all", "x"),
+            "hedge must be one of point, outcomes, got 'all'",
+        ),
+        (("--method", "SpecBranch", "--epsilon", "2", "x"), "epsilon must be in [0, 1], got 2"),
+        (("--draft-length", "2", "--method-set", "draft_length=3", "x"), "draft_length is set twice"),
+        (("--method", "AdaEDL", "--method-set", "gamma=much", "x"), "gamma must be a number, got 'much'"),
         (("--config", "missing.toml", "x"), "missing.toml"),
         (("--target", "nowhere", "x"), "nowhere: there is no such folder"),
         ((*PLAIN, ""), "prompt 0 is empty"),
@@ -133,6 +178,9 @@ def test_what_is_wrong_is_one_line_on_stderr(call, arguments, message):
     [
         ((), "there is no prompt"),
         (("x", "--max-new-tokens", "0"), "must be at least 1"),
+        (("x", "--draft-length", "0"), "must be at least 1"),
+        (("x", "--draft-length", "car"), "invalid draft_length value: 'car'"),
+        (("x", "--method-set", "gamma"), "NAME=VALUE is expected"),
         (("x", "--stream", "--json", "-"), "would both write to stdout"),
         (("x", "--system", "y"), "--system only goes with --chat"),
         (("x", "--set", "temperature"), "NAME=VALUE is expected"),
@@ -179,9 +227,64 @@ def test_prompt_files(tmp_path):
         read_prompts(many)
 
 
+SERIAL = {
+    "tokens": 6,
+    "rounds": 2,
+    "mean_accepted_length": 3.0,
+    "drafted": 8,
+    "accepted": 4,
+    "acceptance": 0.8,
+    "tested_by_position": [2, 3],
+    "accepted_by_position": [2, 2],
+    "acceptance_by_position": [1.0, 2 / 3],
+    "rolled_back": 4,
+    "rollback": 0.5,
+    "target_forwards": 2,
+    "target_forwards_by_width": {1: 0, 3: 2},
+    "draft_forwards": 8,
+}
+OVERLAPPED = SERIAL | {
+    "trimmed": 2,
+    "trim": 0.25,
+    "hits_main": 1,
+    "hits_hedge": 2,
+    "misses": 1,
+    "hit_rate": 0.75,
+    "branches": 12,
+    "hedge_drafted": 20,
+    "kept": 3,
+    "dropped": 1,
+    "verdicts": [0, 2, 1],
+}
+
+
 def test_counts_of_several_runs_add_up():
-    run = {"tokens": 6, "rounds": 2, "drafted": 8, "accepted": 4, "rolled_back": 4}
-    run |= {"target_forwards": 2, "draft_forwards": 8, "mean_accepted_length": 3.0, "rollback": 0.5}
-    other = {**run, "tokens": 2, "rolled_back": 8, "rollback": 1.0}
-    total = add_counts([run, other])
+    other = SERIAL | {"tokens": 2, "rolled_back": 8, "target_forwards_by_width": {1: 5, 3: 1}}
+    other |= {"tested_by_position": [4, 1], "accepted_by_position": [1, 0], "accepted": 1}
+    total = add_counts([SERIAL, other])
     assert (total["tokens"], total["mean_accepted_length"], total["rollback"]) == (8, 2.0, 0.75)
+    assert total["target_forwards_by_width"] == {1: 5, 3: 3}
+    assert (total["tested_by_position"], total["accepted_by_position"]) == ([6, 4], [3, 2])
+    assert (total["acceptance"], total["acceptance_by_position"]) == (0.5, [0.5, 0.5])
+    assert not {"hit_rate", "trim", "branches"} & set(total)
+    assert add_counts([OVERLAPPED]) == OVERLAPPED
+
+
+def test_branches_of_several_runs_add_up_also_where_one_had_none():
+    total = add_counts([OVERLAPPED, SERIAL, OVERLAPPED | {"misses": 5, "trimmed": 7}])
+    assert (total["hits_main"], total["hits_hedge"], total["misses"]) == (2, 4, 6)
+    assert (total["hit_rate"], total["trim"], total["verdicts"]) == (0.5, 9 / 24, [0, 4, 2])
+    assert set(total) == set(OVERLAPPED)
+
+
+def test_a_table_shows_what_there_is(capsys):
+    make_console().print(statistics_table("t", {"serial": SERIAL, "overlapped": OVERLAPPED}))
+    out = [
+        re.split(r"\s*\u2502\s*", line.strip("\u2502 \n")) for line in capsys.readouterr().out.splitlines()
+    ]
+    cells = {line[0]: line[1:] for line in out if len(line) == 3}
+    assert cells["target forwards by tokens"] == ["1: 0, 3: 2", "1: 0, 3: 2"]
+    assert cells["hits of a hedge"] == ["", "2"]
+    assert cells["hits of rounds with branches"] == ["", "75.0%"]
+    assert cells["H-RAD: none / undecided / all"] == ["", "0 / 2 / 1"]
+    assert cells["trimmed of drafted"] == ["", "25.0%"] and cells["misses"] == ["", "1"]

@@ -1,4 +1,4 @@
-"""The tool that trains H-RAD's predictor, on a tiny pair: recorded, interrupted, continued, measured, saved."""
+"""The tool that trains H-RAD's predictor, on a tiny pair: recorded, continued, measured, saved."""
 
 import json
 import pathlib
@@ -62,19 +62,6 @@ def test_an_interrupted_recording_goes_on_and_a_predictor_comes_out(tiny_pair, t
     predictor = sbjax.load_predictor(tmp_path / "hrad")
     assert predictor.config == sbjax.PredictorConfig(features=2, width=16, positions=4)
     assert predictor.about["held_out"] == report and predictor.about["line_length"] == 4
-    target, draft = (sbjax.load(tiny_pair / name) for name in ("target", "draft"))
-    plain = sbjax.generate(target, PROMPTS[:2], max_new_tokens=12, temperature=1.0)
-    method = SpecBranch(draft_length=2, branches=3, features=2)
-    fast = sbjax.generate(
-        target,
-        PROMPTS[:2],
-        draft=draft,
-        method=method,
-        predictor=predictor,
-        max_new_tokens=12,
-        temperature=1.0,
-    )
-    assert [g.tokens for g in fast.generations] == [g.tokens for g in plain.generations]
     # Settings of the recording may not change in between, those of the training may; what is there stays.
     assert train_hrad.main(arguments(tiny_pair, tmp_path, "--overwrite", "--seed", "1")) == 1
     assert "other settings of prompts, seed" in capsys.readouterr().err
@@ -96,7 +83,10 @@ def test_records_are_the_lines_and_what_became_of_them():
     assert set(same["group"]) == {0, 1, 2} and (same["temperature"] == (same["group"] > 0)).all()
     # A draft that is the target: all of every line is accepted.
     assert len(same) > 10 and (same["accepted"] == same["length"] - 1).all()
-    np.testing.assert_allclose(np.square(same["inputs"].astype(np.float32)).mean(-1), 1, atol=2e-3)
+    sizes = np.square(same["inputs"].astype(np.float32)).mean(-1)
+    assert (
+        np.isin(sizes.round(2), (0, 1)).all() and sizes.mean() > 0.5
+    )  # token 0 at position 0 is a zero state
     other = recording.record(engine, {"target": table, "draft": model.init(1, 3.0)}, jobs, 40, 64, seed=1)
     assert set(labels(other)) >= {hrad.NOTHING, hrad.EVERYTHING}
     assert (other["accepted"] <= other["length"] - 1).all() and (other["length"] >= 2).all()
@@ -186,10 +176,8 @@ def test_bad_requests_are_refused_before_anything_is_recorded(tiny_pair, tmp_pat
 
 
 def test_wrong_usage_is_refused(tmp_path, capsys):
-    for more, message in (
-        (["--chat"], "--prompt-file"),
-        (["--source", "x", "--prompt-file", "y"], "choose one"),
-    ):
+    two_ways = ["--source", "x", "--prompt-file", "y"]
+    for more, message in ((["--chat"], "only go with --prompt-file"), (two_ways, "choose one")):
         with pytest.raises(SystemExit):
             train_hrad.main(["--out", str(tmp_path / "hrad"), *more])
         assert message in capsys.readouterr().err

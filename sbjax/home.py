@@ -1,0 +1,51 @@
+"""Where a model's parameters lie, and how the arrays of a run get there."""
+
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, Sharding
+
+from sbjax.language_model import Params
+from sbjax.mesh import row_sharding
+
+Home = Mesh | Sharding | None
+
+
+def home_of(params: Params) -> Home:
+    """The mesh or the device that parameters are bound to; None if they are bound to none."""
+    for leaf in jax.tree.leaves(params):
+        if isinstance(leaf, jax.Array) and leaf.committed:
+            return leaf.sharding.mesh if isinstance(leaf.sharding, NamedSharding) else leaf.sharding
+    return None
+
+
+def apart(params: dict[str, Params]) -> bool:
+    """Whether draft and target lie on devices of their own.
+
+    Raises:
+      ValueError: they share some devices but not all.
+    """
+    homes = [_devices(home_of(params.get(name))) for name in ("target", "draft")]
+    if None in homes or homes[0] == homes[1]:
+        return False
+    if homes[0] & homes[1]:
+        raise ValueError(
+            f"draft and target share devices {sorted(map(str, homes[0] & homes[1]))} but not all of them: "
+            "place both on one mesh, or on meshes without a common device"
+        )
+    return True
+
+
+def place(tree: Any, home: Home, rows: int) -> Any:
+    """Puts small arrays of a run where they are used, rows on the mesh's "data" axis where they divide."""
+    if home is None:
+        return tree
+    if not isinstance(home, Mesh):
+        return jax.device_put(tree, home)
+    return jax.device_put(tree, jax.tree.map(lambda leaf: row_sharding(home, rows, leaf), tree))
+
+
+def _devices(home: Home) -> frozenset[jax.Device] | None:
+    if home is None:
+        return None
+    return frozenset(home.devices.flat) if isinstance(home, Mesh) else frozenset(home.device_set)

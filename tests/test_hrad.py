@@ -1,0 +1,241 @@
+"""H-RAD: what it reads, what its verdicts do, and that no verdict can change the text."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sbjax
+from sbjax import (
+    PEARL,
+    ApplyModel,
+    Autoregressive,
+    Engine,
+    KeyedNoise,
+    Model,
+    Predictor,
+    PredictorConfig,
+    Sampling,
+    SpecBranch,
+    generate,
+    hrad,
+    load_predictor,
+    run,
+    start,
+)
+from sbjax.rounds import draft_and_check, finish_overlapped
+from sbjax.testing import TableModel
+from sbjax.verification import Outcome
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+VOCAB, NEW, ROWS = 6, 40, 4
+TABLE = TableModel(VOCAB)
+PARAMS = {"target": TABLE.init(0, 1.5), "draft": TABLE.init(0, 1.5) | {}}
+PARAMS["draft"]["table"] = PARAMS["draft"]["table"] + 0.7 * TABLE.init(1)["table"]
+CONFIG = PredictorConfig(features=1, width=2, positions=3, hidden=(8, 4), line_hidden=(8,))
+METHOD = SpecBranch(draft_length=3, branches=3, features=1, epsilon=0.5)
+PROMPTS = [[1], [2, 3, 4], [5, 0], [3, 3, 1, 2]]
+
+
+def begin(engine: Engine, params, temperature: float) -> sbjax.State:
+    noise = KeyedNoise.create(jnp.full(ROWS, 3, jnp.uint32), jnp.arange(ROWS, dtype=jnp.uint32))
+    sampling = Sampling.create(ROWS, temperature)
+    return start(engine, params, PROMPTS, [NEW] * ROWS, sampling=sampling, noise=noise, slots=64)
+
+
+def decode(method, params, temperature: float = 0.0) -> sbjax.State:
+    engine = Engine(TABLE, TABLE if method.draft_length else None, method, VOCAB)
+    return run(engine, params, begin(engine, params, temperature), jnp.int32(1000))
+
+
+def texts(state: sbjax.State) -> list[list[int]]:
+    return [row[:n].tolist() for row, n in zip(np.asarray(state.text), np.asarray(state.length), strict=True)]
+
+
+def says(verdict: int) -> dict:
+    """Parameters of a predictor whose verdict is always the same."""
+    params = jax.tree.map(jnp.zeros_like, Predictor.create(CONFIG, 0).params)
+    params["target"]["layers"]["2"]["bias"] = jax.nn.one_hot(verdict, 3, dtype=jnp.float32)
+    return params
+
+
+def wild(config: PredictorConfig, seed: int):
+    """Random parameters, large enough that verdicts change from round to round."""
+    return jax.tree.map(lambda leaf: 6 * leaf, Predictor.create(config, seed).params)
+
+
+def test_the_states_read_are_those_that_produced_the_outcome():
+    engine = Engine(TABLE, TABLE, METHOD, VOCAB)
+
+    @jax.jit
+    def watched(state):
+        state, branches, checked, outcome = draft_and_check(engine, PARAMS, state)
+        inputs = hrad.target_inputs(engine, PARAMS["target"], checked.features, outcome)
+        return finish_overlapped(engine, None, state, branches, checked, outcome, None), outcome, inputs
+
+    state, accepted = begin(engine, PARAMS, 1.0), set()
+    for _ in range(12):
+        state, outcome, inputs = watched(state)
+        accepted |= set(np.asarray(outcome.accepted).tolist())
+        text = [row for row in texts(state) if len(row) > 2]
+        wanted = np.array([[row[-3:-1], [0, row[-1]]] for row in text], np.float32)
+        wanted /= np.sqrt(np.square(wanted).mean(-1, keepdims=True) + 1e-6)
+        np.testing.assert_allclose(inputs[-len(text) :], wanted, rtol=1e-5)
+    assert accepted >= {0, 1, 2}
+
+
+def test_the_line_is_read_as_far_as_it_can_be_trunk():
+    confidence = jnp.array([[0.5, 0.8, 0.1], [0.5, 0.8, 0.1], [0.5, 0.8, 0.1]], jnp.float32)
+    found = hrad.line_inputs(confidence, jnp.array([0, 2, 3], jnp.int32), 2)
+    wanted = [[1, 1, 1, 1, 1, 0], [0.5, 1, 0.5, 0.5, 0.5, 0.5], [0.5, 0.8, 0.5, 0.4, 0.4, 1]]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    # A line that is shorter than what the predictor looks at.
+    found = hrad.line_inputs(confidence, jnp.array([0, 2, 3], jnp.int32), 4)
+    np.testing.assert_allclose(found[2], [0.5, 0.8, 1, 1, 0.5, 0.4, 0.4, 0.4, 0.4, 0.5], rtol=1e-6)
+
+
+def test_both_networks_have_their_say():
+    params = wild(CONFIG, 0)
+    states = jax.random.normal(jax.random.key(0), (20, 5, 1, 2))
+    outcome = Outcome(jnp.arange(20, dtype=jnp.int32) % 5, jnp.arange(20, dtype=jnp.int32) % VOCAB)
+    engine = Engine(TABLE, TABLE, METHOD, VOCAB)
+    logits = hrad.target_logits(engine, {**PARAMS, "predictor": params}, states, outcome)
+    confidence = jax.random.uniform(jax.random.key(1), (20, 6))
+    length = jnp.full(20, 4, jnp.int32)
+    both = hrad.decide(params, logits, confidence, length)
+    alone = hrad.decide({"target": params["target"]}, logits, confidence, length)
+    np.testing.assert_array_equal(alone, np.argmax(logits, -1))
+    np.testing.assert_array_equal(both, np.argmax(hrad.fused_logits(params, logits, confidence, length), -1))
+    assert both.dtype == jnp.int32 and not np.array_equal(both, alone)
+
+
+def test_forced_verdicts_decide_what_is_trunk():
+    counts = {v: decode(METHOD, {**PARAMS, "predictor": says(v)}).statistics.host() for v in range(3)}
+    for verdict, found in counts.items():
+        assert found.verdicts[:, verdict].sum() == found.verdicts.sum() > 0
+    assert counts[0].kept.sum() == 0 < counts[0].dropped.sum()
+    assert 0 < counts[1].dropped.sum() < counts[0].dropped.sum() and counts[1].kept.sum() > 0
+    plain = decode(dataclasses.replace(METHOD, features=0), PARAMS).statistics.host()
+    whole = decode(dataclasses.replace(METHOD, features=0, epsilon=0.0), PARAMS).statistics.host()
+    for found, without in ((counts[1], plain), (counts[2], whole)):
+        for name in ("rounds", "kept", "dropped", "trimmed", "rolled_back", "hits_main", "hits_hedge"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(without, name), name)
+    assert plain.verdicts.sum() == 0
+
+
+@pytest.mark.parametrize("hedge", ["point", "outcomes"])
+def test_no_verdict_changes_the_text(hedge):
+    plain = {t: texts(decode(Autoregressive(), PARAMS, t)) for t in (0.0, 1.0)}
+    seen = np.zeros(3, int)
+    method = dataclasses.replace(METHOD, hedge=hedge)
+    for seed in range(4):
+        params = {**PARAMS, "predictor": wild(CONFIG, seed)}
+        for temperature, wanted in plain.items():
+            state = decode(method, params, temperature)
+            assert texts(state) == wanted
+            seen += np.asarray(state.statistics.verdicts).sum(0)
+    assert (seen > 0).all()
+
+
+@pytest.fixture(scope="module")
+def decoders():
+    """A tiny random decoder of three layers as target, and a draft."""
+    sizes = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
+    sizes |= {"vocab_size": 20, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4}
+    found = []
+    for layers in (3, 1):
+        config = {**sizes, "num_hidden_layers": layers, "num_key_value_heads": 1, "hidden_act": "silu"}
+        model = sbjax.DecoderModel(sbjax.from_hf_config(config))
+        found.append(Model(model, jax.tree.map(lambda leaf: 4 * leaf, model.init(0))))
+    return found
+
+
+def test_a_decoder_with_a_predictor_says_what_it_says_alone(decoders):
+    target, draft = decoders
+    config = PredictorConfig(features=2, width=16, positions=4, hidden=(8,))
+    predictor = Predictor(config, wild(config, 1))
+    settings = {"max_new_tokens": 16, "temperature": 0.8, "seed": 5}
+    method = SpecBranch(draft_length=2, branches=2, features=2)
+    fast = generate(target, [[1, 2], [3]], draft=draft, method=method, predictor=predictor, **settings)
+    plain = generate(target, [[1, 2], [3]], **settings)
+    assert [g.tokens for g in fast.generations] == [g.tokens for g in plain.generations]
+    assert sum(fast.statistics["verdicts"]) > 0
+
+
+def test_a_decoder_embeds_as_its_first_layer_reads(decoders):
+    model, params = decoders[0].model, decoders[0].params
+    tokens = jnp.array([[3, 1], [0, 7]], jnp.int32)
+    wanted = params["embed_tokens"]["weight"][tokens] * model.config.embed_scale
+    np.testing.assert_array_equal(model.embed(params, tokens), wanted)
+
+
+def test_a_saved_predictor_is_the_same_when_loaded(tmp_path):
+    predictor = Predictor(CONFIG, wild(CONFIG, 2), {"target": "large", "line_length": 6})
+    predictor.save(tmp_path / "hrad")
+    loaded = load_predictor(tmp_path / "hrad")
+    assert loaded.config == CONFIG and loaded.about == predictor.about
+    assert jax.tree.structure(loaded.params) == jax.tree.structure(predictor.params)
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, loaded.params, predictor.params)))
+    with pytest.raises(sbjax.CheckpointError, match="exists already"):
+        predictor.save(tmp_path / "hrad")
+    smaller = Predictor.create(dataclasses.replace(CONFIG, positions=0), 0)
+    smaller.save(tmp_path / "hrad", overwrite=True)
+    assert set(load_predictor(tmp_path / "hrad").params) == {"target"}
+
+
+def test_damaged_predictors_are_refused(tmp_path):
+    with pytest.raises(sbjax.CheckpointError, match=r"no hrad\.json"):
+        load_predictor(tmp_path)
+    Predictor.create(CONFIG, 0).save(tmp_path / "hrad")
+    file = tmp_path / "hrad" / "hrad.json"
+    settings = json.loads(file.read_text())
+    for changes, message in (
+        ({"format": 2}, "format 2"),
+        ({"hidden": [8, 5]}, "shape"),
+        ({"hidden": "wide"}, "positive integers"),
+        ({"width": -2}, "positive integers"),
+        ({"hidden": [8, 4, 4]}, "damaged"),
+    ):
+        file.write_text(json.dumps(settings | changes))
+        with pytest.raises(sbjax.CheckpointError, match=message):
+            load_predictor(tmp_path / "hrad")
+    del settings["positions"]
+    file.write_text(json.dumps(settings))
+    with pytest.raises(sbjax.CheckpointError, match="lacks positions"):
+        load_predictor(tmp_path / "hrad")
+
+
+def test_what_does_not_fit_the_engine_is_refused_by_name():
+    with pytest.raises(ValueError, match=r'features=1\) does not go with rule="block"'):
+        Engine(TABLE, TABLE, METHOD, VOCAB, rule="block")
+    with pytest.raises(ValueError, match="reads more layers than the 1"):
+        Engine(TABLE, TABLE, dataclasses.replace(METHOD, features=2), VOCAB)
+    functions = (lambda *given: TABLE.forward(*given)[::2], TABLE.logits)
+    bare = ApplyModel(*functions, TABLE.cache_spec, VOCAB, 64)
+    with pytest.raises(ValueError, match="ApplyModel has no embed"):
+        Engine(bare, TABLE, METHOD, VOCAB)
+    Engine(dataclasses.replace(bare, embed_fn=TABLE.embed), TABLE, METHOD, VOCAB)
+    Engine(TABLE, TABLE, METHOD, VOCAB, rule="token")
+    Engine(bare, TABLE, dataclasses.replace(METHOD, features=0), VOCAB, rule="block")
+
+
+def test_methods_and_predictors_that_do_not_go_together_are_refused():
+    target, draft = Model(TABLE, PARAMS["target"]), Model(TABLE, PARAMS["draft"])
+    fits = Predictor.create(CONFIG, 0)
+    wide = Predictor.create(dataclasses.replace(CONFIG, width=3), 0)
+    deep = Predictor.create(dataclasses.replace(CONFIG, features=2), 0)
+    for method, predictor, message in (
+        (METHOD, None, "needs a predictor"),
+        (METHOD, wide, "targets of width 3, this one's is 2"),
+        (METHOD, deep, r"reads 2 layers .* SpecBranch has features=1"),
+        (dataclasses.replace(METHOD, features=0), fits, "SpecBranch has features=0"),
+        (PEARL(3), fits, "PEARL has features=0"),
+        (None, fits, "SpS has features=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            generate(target, [[1]], draft=draft, method=method, predictor=predictor, max_new_tokens=4)
+    with pytest.raises(ValueError, match="needs a predictor"):
+        decode(METHOD, PARAMS)
