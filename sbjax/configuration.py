@@ -11,7 +11,7 @@ hub = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 
 [method]
 name = "SpS"                  # the other keys are the settings of the method
-draft_length = 5
+draft_length = 5              # or "auto": both models are measured before the run
 
 [sampling]                    # all optional; what is left out is the default of sbjax.generate
 temperature = 0.0

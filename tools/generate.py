@@ -4,15 +4,15 @@ Examples:
   python tools/generate.py --config configs/demo.toml "def fibonacci(n):"
   python tools/generate.py --target checkpoints/target --draft checkpoints/draft --draft-length 4 \
       --chat --temperature 0.8 --seed 1 --stream "Write quicksort in Python."
+  python tools/generate.py --config configs/demo.toml --method SpecBranch --draft-length auto --branches 8 \
+      "class Stack:"
   python tools/generate.py --target checkpoints/target --draft checkpoints/draft --batch 4 \
       --prompt-file prompts.jsonl --field prompt --json answers.jsonl
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from command_line import flags
 
@@ -104,7 +104,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         "--set",
         action="append",
         default=[],
-        type=_setting,
+        type=flags.assignment,
         metavar="NAME=VALUE",
         help="another setting of a generation_config.json, e.g. --set repetition_penalty=1.0",
     )
@@ -122,17 +122,6 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="append a JSON line a continuation, as soon as it is there; - for stdout instead of texts",
     )
     group.add_argument("--quiet", action="store_true", help="no progress bar and no statistics")
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """``NAME=VALUE`` with a value in JSON, or else text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"NAME=VALUE is expected, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
 
 
 if __name__ == "__main__":

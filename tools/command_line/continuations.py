@@ -91,7 +91,16 @@ def _request(options: argparse.Namespace, pair: Pair, prompts: list[Any]) -> Req
                 f"prompt {index} has {len(prompt)} tokens and asks for {wanted.max_new_tokens or 1} more, "
                 f"but the target's context is {context}: shorten the prompt or --max-new-tokens"
             )
-    return Request(pair, prompts, ids, settings, options)
+    return Request(_with_draft_length(pair, options), prompts, ids, settings, options)
+
+
+def _with_draft_length(pair: Pair, options: argparse.Namespace) -> Pair:
+    """The pair with a method whose draft length is a number, so that every record says which."""
+    if pair.draft is None:
+        return pair
+    models = [part for model in (pair.target, pair.draft) for part in (model.model, model.params)]
+    rows = options.batch * options.samples
+    return dataclasses.replace(pair, method=sbjax.resolve_draft_length(pair.method, *models, rows=rows))
 
 
 def _run_batches(request: Request, output: Output, console: Console) -> int:

@@ -1,6 +1,7 @@
 """Flags that several tools have. Imports nothing heavy, so that --help is quick."""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,28 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--method",
         metavar="NAME",
-        help="Autoregressive or SpS (default: the config's, else SpS where there is a draft)",
+        help="a class of sbjax.methods, e.g. Autoregressive, SpS, AdaEDL, Lookahead, PEARL or SpecBranch; "
+        "a wrong name lists all (default: the config's, else SpS where there is a draft)",
     )
-    group.add_argument("--draft-length", type=positive, metavar="G", help="tokens drafted a round")
+    group.add_argument(
+        "--draft-length",
+        type=draft_length,
+        metavar="G",
+        help="draft steps a round; auto measures both models and takes the length that fits their speeds",
+    )
+    group.add_argument("--branches", type=positive, metavar="K", help="of SpecBranch, the main one included")
+    group.add_argument("--hedge", metavar="KIND", help="where SpecBranch puts hedges: point or outcomes")
+    group.add_argument(
+        "--epsilon", type=float, metavar="P", help="confidence below which SpecBranch ends a trunk; 0 never"
+    )
+    group.add_argument(
+        "--method-set",
+        action="append",
+        default=[],
+        type=assignment,
+        metavar="NAME=VALUE",
+        help="another setting of the method, e.g. --method-set target_acceptance=0.8; a wrong name lists all",
+    )
     group.add_argument(
         "--predictor",
         type=Path,
@@ -49,6 +69,22 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
     return value
+
+
+def draft_length(text: str) -> int | str:
+    """A whole number of at least one, or "auto"."""
+    return text if text == "auto" else positive(text)
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` with a value in JSON, or else text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"NAME=VALUE is expected, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def first_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import sbjax
+from command_line.flags import given
 from sbjax.configuration import ModelSource, load_config, make_method
 
 
@@ -61,11 +62,11 @@ def plan_pair(options: argparse.Namespace) -> Plan:
     draft = options.draft or (config and config.draft)
     if not target:
         raise ValueError("no model is named: pass --config or --target")
-    wanted, length = getattr(options, "method", None), getattr(options, "draft_length", None)
+    wanted = getattr(options, "method", None)
     name, settings = wanted or ("SpS" if draft else "Autoregressive"), {}
     if config is not None and wanted in (None, config.method.name):
         name, settings = config.method.name, dict(config.method.settings)
-    method = make_method(name, settings if length is None else {**settings, "draft_length": length})
+    method = make_method(name, {**settings, **_method_settings(options)})
     if method.draft_length and not draft:
         raise ValueError(f"{name} needs a draft model: pass --draft, or --method Autoregressive")
     return Plan(
@@ -76,6 +77,17 @@ def plan_pair(options: argparse.Namespace) -> Plan:
         options.dtype or (config and config.dtype),
         getattr(options, "predictor", None),
     )
+
+
+def _method_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the method that the command line names, each of them once."""
+    names = ("draft_length", "branches", "hedge", "epsilon")
+    settings = given(**{name: getattr(options, name, None) for name in names})
+    for name, value in getattr(options, "method_set", ()):
+        if name in settings:
+            raise ValueError(f"{name} is set twice")
+        settings[name] = value
+    return settings
 
 
 def _with_features(method: sbjax.Method, predictor: sbjax.Predictor | None) -> sbjax.Method:
