@@ -26,7 +26,7 @@ from sbjax.prefill import prefill
 from sbjax.testing import ScriptModel, TableModel
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
-VOCAB, ROWS, CONTEXT, SLOTS = 11, 200, 44, 52
+VOCAB, ROWS, CONTEXT, SLOTS = 11, 160, 44, 52
 TABLE = TableModel(VOCAB, max_length=CONTEXT)
 TARGET = TABLE.init(0, 2.0)
 RNG = np.random.default_rng(0)
@@ -44,7 +44,7 @@ METHODS = {
     "one column, one guess": Lookahead(window=1, ngram=3, guesses=1, pool=2),
     "prompt lookup": PromptLookup(tokens=4, ngram=2),
 }
-WIDTHS = {"bigrams": (7,), "prompt lookup": (5,)}
+WIDTHS = {"lookahead": (15, 27), "bigrams": (7,), "one column, one guess": (4,), "prompt lookup": (5,)}
 
 
 def advance(engine: Engine, params, state: State, rounds: int = 1) -> State:
