@@ -100,7 +100,7 @@ def test_a_number_is_left_alone_and_a_draft_is_needed(times):
         resolve_draft_length(PEARL("auto"), MODEL, PARAMS, None, None)
 
 
-def test_real_timers_measure_and_the_text_is_plain_decodings(monkeypatch):
+def test_real_timers_measure_and_the_text_is_greedy(monkeypatch):
     monkeypatch.setattr(draft_length, "_measured", {})
     model = Model(MODEL, PARAMS)
     found = generate(model, [[1, 2]], draft=model, method=PEARL("auto"), max_new_tokens=12)
@@ -108,13 +108,14 @@ def test_real_timers_measure_and_the_text_is_plain_decodings(monkeypatch):
     assert target > 0 and draft > 0
     length = fitting_length(PEARL("auto"), target, draft)
     assert found.statistics["draft_forwards"] == length * found.statistics["target_forwards"]
-    plain = generate(model, [[1, 2]], method=Autoregressive(), max_new_tokens=12)
-    assert found.generations[0].tokens == plain.generations[0].tokens
+    table, text = np.asarray(PARAMS["table"]), [1, 2]
+    for _ in range(12):
+        text.append(int(table[text[-2], text[-1]].argmax()))
+    assert found.generations[0].tokens == text[2:]
 
 
-@pytest.mark.parametrize(("make", "shape"), [(target_timer, (2, 5)), (draft_timer, (2, 1))])
-def test_timed_steps_run_the_model_whole(make, shape):
-    """A product that takes far longer than all the rest is seen, in forwards of the shape asked for."""
+def test_timed_draft_steps_run_the_model_whole():
+    """A product that takes far longer than all the rest is not optimised away, though no text comes of it."""
     shapes, wide = [], np.eye(900, dtype=np.float32)
 
     class Slow(TableModel):
@@ -128,9 +129,9 @@ def test_timed_steps_run_the_model_whole(make, shape):
                 row = row @ wide
             return super().logits(params, hidden) + 0 * row[..., :9]
 
-    quick, slow = (make(model(9, max_length=32), PARAMS, 5, rows=2) for model in (TableModel, Slow))
+    quick, slow = (draft_timer(model(9, max_length=32), PARAMS, 5, rows=2) for model in (TableModel, Slow))
     assert min(slow() for _ in range(3)) > 2 * min(quick() for _ in range(3))
-    assert set(shapes) == {shape}
+    assert set(shapes) == {(2, 1)}
 
 
 def test_a_cache_without_room_is_refused():
