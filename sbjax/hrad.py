@@ -19,6 +19,8 @@ from flax import nnx
 from sbjax.engine import Engine
 from sbjax.indexing import at
 from sbjax.language_model import Params
+from sbjax.models.decoder import normal_draw
+from sbjax.models.layers import Draw, Linear
 from sbjax.verification import Outcome
 
 NOTHING, UNDECIDED, EVERYTHING = range(3)
@@ -32,12 +34,15 @@ class MLP(nnx.Module):
 
     Args:
       sizes: widths of input, hidden layers and output.
-      rngs: source of the initial parameters.
+      draw: source of the initial parameters.
     """
 
-    def __init__(self, sizes: tuple[int, ...], rngs: nnx.Rngs):
+    def __init__(self, sizes: tuple[int, ...], draw: Draw):
         pairs = enumerate(itertools.pairwise(sizes))
-        self.layers = nnx.Dict({str(i): nnx.Linear(into, out, rngs=rngs) for i, (into, out) in pairs})
+        # Before a ReLU, which halves what passes, weights are larger (He et al., arXiv 1502.01852).
+        self.layers = nnx.Dict(
+            {str(i): Linear(into, out, draw, bias=True, init_scale=2**0.5) for i, (into, out) in pairs}
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """``[..., sizes[0]]`` to ``[..., sizes[-1]]``."""
@@ -49,18 +54,18 @@ class MLP(nnx.Module):
 
 @functools.lru_cache(maxsize=16)
 def _graph(sizes: tuple[int, ...]) -> nnx.GraphDef:
-    return nnx.split(nnx.eval_shape(lambda: MLP(sizes, nnx.Rngs(0))))[0]
+    return nnx.split(nnx.eval_shape(lambda: MLP(sizes, normal_draw(0, "float32"))))[0]
 
 
 def init_mlp(sizes: tuple[int, ...], seed: int) -> Params:
     """Draws the parameters of an ``MLP``: a plain nested dict of float32 arrays."""
-    return nnx.to_pure_dict(nnx.state(MLP(sizes, nnx.Rngs(seed))))
+    return nnx.to_pure_dict(nnx.state(MLP(sizes, normal_draw(seed, "float32"))))
 
 
 def apply_mlp(params: Params, x: jax.Array) -> jax.Array:
     """Runs an ``MLP``, whose sizes are those of its parameters."""
-    kernels = [params["layers"][str(i)]["kernel"].shape for i in range(len(params["layers"]))]
-    sizes = (kernels[0][0], *(shape[1] for shape in kernels))
+    shapes = [params["layers"][str(i)]["weight"].shape for i in range(len(params["layers"]))]
+    sizes = (shapes[0][1], *(out for out, _ in shapes))
     return nnx.merge(_graph(sizes), params)(x)
 
 
@@ -158,5 +163,5 @@ def fused_logits(predictor: Params, logits: jax.Array, confidence: jax.Array, le
     """The target's logits ``[B, 3]`` with those of the line's confidences added; see ``decide``."""
     if "line" not in predictor:
         return logits
-    width = predictor["line"]["layers"]["0"]["kernel"].shape[0]
+    width = predictor["line"]["layers"]["0"]["weight"].shape[1]
     return logits + apply_mlp(predictor["line"], line_inputs(confidence, length, (width - 2) // 2))

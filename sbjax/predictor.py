@@ -65,7 +65,7 @@ class PredictorConfig:
         found = {}
         for name, sizes in self.sizes.items():
             for layer, (into, out) in enumerate(itertools.pairwise(sizes)):
-                found[name, "layers", str(layer), "kernel"] = (into, out)
+                found[name, "layers", str(layer), "weight"] = (out, into)
                 found[name, "layers", str(layer), "bias"] = (out,)
         return found
 

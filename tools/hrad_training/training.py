@@ -120,8 +120,8 @@ def _fold(params: Params, moments) -> Params:
     """Parameters that take inputs as they are, from ones for standardised inputs."""
     mean, deviation = moments
     first = params["layers"]["0"]
-    kernel = first["kernel"] / deviation[:, None]
-    folded = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(first["bias"] - mean @ kernel)}
+    weight = first["weight"] / deviation[None]
+    folded = {"weight": jnp.asarray(weight), "bias": jnp.asarray(first["bias"] - weight @ mean)}
     return {"layers": {**params["layers"], "0": folded}}
 
 
@@ -129,7 +129,7 @@ def _unfold(params: Params, moments) -> Params:
     """The way back of ``_fold``."""
     mean, deviation = moments
     first = params["layers"]["0"]
-    plain = {"kernel": first["kernel"] * deviation[:, None], "bias": first["bias"] + mean @ first["kernel"]}
+    plain = {"weight": first["weight"] * deviation[None], "bias": first["bias"] + first["weight"] @ mean}
     return {"layers": {**params["layers"], "0": plain}}
 
 
