@@ -176,7 +176,7 @@ def test_a_decoder_with_a_predictor_says_what_it_says_alone(decoders):
     config = PredictorConfig(features=2, width=16, positions=4, hidden=(8,))
     predictor = Predictor(config, wild(config, 1))
     settings = {"max_new_tokens": 16, "temperature": 0.8, "seed": 5}
-    method = SpecBranch(draft_length=1, branches=2, head_start=1, features=2)
+    method = SpecBranch(draft_length=2, branches=2, head_start=0, features=2)
     fast = generate(target, [[1, 2], [3]], draft=draft, method=method, predictor=predictor, **settings)
     plain = generate(target, [[1, 2], [3]], **settings)
     assert [g.tokens for g in fast.generations] == [g.tokens for g in plain.generations]
