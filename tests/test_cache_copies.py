@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sbjax import Autoregressive, DecoderModel, Engine, KeyedNoise, Sampling, SpS, from_hf_config
+from sbjax import Autoregressive, DecoderModel, Engine, KeyedNoise, Lookahead, Sampling, SpS, from_hf_config
 from sbjax.cache import KVCache
 from sbjax.engine import create_state
 from sbjax.loops.one_program import run
@@ -33,7 +33,9 @@ def decoder(heads: int) -> DecoderModel:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("method", [Autoregressive(), SpS(3)], ids=["plain", "sps"])
+@pytest.mark.parametrize(
+    "method", [Autoregressive(), SpS(3), Lookahead(2, 3, 2, 4)], ids=["plain", "sps", "lookahead"]
+)
 def test_the_loop_copies_no_cache(method, rows):
     target, draft, slots = decoder(4), decoder(2), 96
     engine = Engine(target, draft, method, VOCAB)

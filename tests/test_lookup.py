@@ -9,6 +9,7 @@ from sbjax import Engine, KeyedNoise, PromptLookup, Sampling, start
 from sbjax.lookup import latest_match, looked_up
 from sbjax.testing import TableModel
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
 TABLE = TableModel(9, max_length=64)
 
 
@@ -42,7 +43,7 @@ def trunks(prompts, new_tokens, method) -> list[list[int]]:
     engine, noise = Engine(TABLE, None, method, 9), KeyedNoise.create(*[jnp.zeros(rows, jnp.uint32)] * 2)
     sampling = Sampling.create(rows)
     state = start(engine, {"target": TABLE.init(0)}, prompts, new_tokens, sampling=sampling, noise=noise)
-    trunk = jax.tree.map(np.asarray, looked_up(engine, state).trunk)
+    trunk = jax.tree.map(np.asarray, jax.jit(looked_up, static_argnums=0)(engine, state).trunk)
     return [tokens[:n].tolist() for tokens, n in zip(trunk.tokens, trunk.length, strict=True)]
 
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from sbjax import Autoregressive, DecoderModel, Model, SpS, from_hf_config, generate
+from sbjax import Autoregressive, DecoderModel, Lookahead, Model, SpS, from_hf_config, generate
 
 VOCAB, NEW = 40, 24
 CONFIG = {
@@ -21,13 +21,21 @@ def test_speculation_gives_plain_decodings_text_and_a_perfect_draft_is_never_ref
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, VOCAB, n).tolist() for n in range(1, 21)]  # around the window
     settings = {"temperature": [0.0, 1.0] * 10, "max_new_tokens": NEW}
-    plain, drafted, perfect = (
+    lookahead = Lookahead(window=4, ngram=3, guesses=3, pool=16)
+    plain, drafted, perfect, looked = (
         generate(target, prompts, draft=draft, method=method, **settings)
-        for draft, method in ((None, Autoregressive()), (other, SpS(4)), (target, SpS(4)))
+        for draft, method in (
+            (None, Autoregressive()),
+            (other, SpS(4)),
+            (target, SpS(4)),
+            (None, lookahead),
+        )
     )
     wanted = [each.tokens for each in plain.generations]
     assert [each.tokens for each in drafted.generations] == wanted
     assert [each.tokens for each in perfect.generations] == wanted
+    assert [each.tokens for each in looked.generations] == wanted
+    assert looked.statistics["accepted"] > 0
     assert 0 < drafted.statistics["acceptance"] < 1 == perfect.statistics["acceptance"]
     assert perfect.statistics["rounds"] == 20 * 5  # 24 tokens by five
     assert len({tuple(tokens) for tokens in wanted}) == 20
