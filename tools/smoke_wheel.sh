@@ -41,5 +41,6 @@ plain, fast = (
 )
 assert plain.texts == fast.texts, "speculative text differs from plain text"
 assert len(fast.generations[0].tokens) == 16, fast
+assert sbjax.load_default_predictor().config.features == 4
 print(f"sbjax {importlib.metadata.version('sbjax')} works from {Path.cwd()}")
 PYTHON

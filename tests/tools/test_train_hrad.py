@@ -166,7 +166,7 @@ def test_slices_of_sources_are_grouped_by_file(tmp_path, tiny_pair):
         (("--max-new-tokens", "1000"), "context is 160"),
         (("--rate", "0"), "must be positive"),
         (("--draft", "nowhere"), "no such folder"),
-        (("--draft-length", "1", "--head-start", "0"), "nothing to decide"),
+        (("--draft-length", "1"), "no lines to decide"),
     ],
 )
 def test_bad_requests_are_refused_before_anything_is_recorded(tiny_pair, tmp_path, capsys, more, message):
