@@ -29,7 +29,9 @@ SCRIPT = Script(VOCAB, max_length=SLOTS)
 RNG = np.random.default_rng(0)
 SAID = RNG.integers(0, VOCAB, SLOTS).astype(np.int32)
 # Wrong at a third of the positions. The alternatives of a scripted row are the smallest other ids.
-GUESSED = np.where(RNG.random(SLOTS) < 0.35, (SAID + RNG.integers(1, VOCAB, SLOTS)) % VOCAB, SAID).astype(np.int32)
+GUESSED = np.where(RNG.random(SLOTS) < 0.35, (SAID + RNG.integers(1, VOCAB, SLOTS)) % VOCAB, SAID).astype(
+    np.int32
+)
 PARAMS = {"target": {"script": jnp.asarray(SAID)}, "draft": {"script": jnp.asarray(GUESSED)}}
 METHODS = {
     "PEARL": PEARL(G),
@@ -44,9 +46,7 @@ def begin(engine: Engine, rows: int):
     noise = KeyedNoise.create(jnp.zeros(rows, jnp.uint32), jnp.arange(rows, dtype=jnp.uint32))
     prompts = [SAID[: 1 + 2 * row].tolist() for row in range(rows)]
     limits = [LENGTH - len(prompt) for prompt in prompts]
-    return start(
-        engine, PARAMS, prompts, limits, sampling=Sampling.create(rows), noise=noise, slots=SLOTS
-    )
+    return start(engine, PARAMS, prompts, limits, sampling=Sampling.create(rows), noise=noise, slots=SLOTS)
 
 
 def check_cache(params, cache: KVCache, text, filled) -> None:

@@ -22,6 +22,7 @@ MODULES = {
     "first-token": "first_token",
     "sampling-cost": "sampling_cost",
     "step-times": "step_times",
+    "policies": "policies",
 }
 
 
@@ -71,6 +72,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     _add_first_token(commands)
     _add_sampling_cost(commands)
     _add_step_times(commands)
+    _add_policies(commands)
     worker = commands.add_parser("worker", description="Started by the others: one side of a comparison.")
     worker.add_argument("side", choices=("sbjax", "transformers"))
     worker.add_argument("--target", required=True)
@@ -180,6 +182,25 @@ def _add_step_times(commands) -> None:
     add("--rows", type=positive, default=1, metavar="B", help="rows of the batch")
     add("--slots", type=positive, default=512, metavar="S", help="cache slots, half of them filled")
     add("--turns", type=positive, default=5, help="measurements of each")
+
+
+def _add_policies(commands) -> None:
+    text = "all methods at their best settings, replayed over recorded texts, by suite and speed ratio"
+    parser = _command(commands, "policies", text)
+    _add_prompts(parser, many=True, tune=8, report=8)
+    add = parser.add_argument
+    add("--chat-suites", nargs="*", default=["gsm8k", "mt_bench"], metavar="NAME", help="files to ask as chat")
+    add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
+    add("--c", type=float, nargs="+", default=[3.0, 5.0, 10.0, 15.0], metavar="C", help="t_target / t_draft")
+    add("--batch", type=positive, default=16, metavar="B", help="rows recorded at a time")
+    add("--hrad-lengths", type=positive, nargs="+", default=[5, 10], metavar="G", help="H-RAD learns from")
+    add(
+        "--recordings",
+        type=Path,
+        default=Path("results/recordings"),
+        metavar="DIR",
+        help="where recordings are kept and looked for (default: %(default)s)",
+    )
 
 
 if __name__ == "__main__":

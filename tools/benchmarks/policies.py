@@ -1,0 +1,179 @@
+"""``policies``: every method at its own best settings, replayed over recorded texts of a real pair.
+
+The target's text and both models' rows along it are recorded once (``replay.recording``); then the real
+engine runs every policy and setting over the recording in seconds. Settings are chosen on tuning prompts,
+for each suite, temperature and ratio ``c`` apart, figures are of the reported prompts. Speed-ups are those
+of the device-time model with each model on a device of its own.
+"""
+
+import argparse
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import sbjax
+from benchmarks.results import Results
+from benchmarks.suites import read_suite
+from replay.predictors import train_predictor
+from replay.recording import LAYERS, record, recording
+from replay.replaying import Figures, Recording, quick_compile, replay
+from sbjax.methods import PEARL, AdaEDL, SpecBranch, SpS
+from sbjax.start import bucket
+
+LENGTHS = (3, 4, 5, 6, 8, 10, 12, 15)
+FEW_LENGTHS = (3, 5, 8, 10, 15)
+
+
+class _Case(NamedTuple):
+    """One suite at one temperature."""
+
+    suite: str
+    temperature: float
+    tuning: dict[str, np.ndarray]
+    reported: dict[str, np.ndarray]
+
+
+def settings() -> dict[str, list[sbjax.Method]]:
+    """The settings that every method may choose from."""
+    grid = itertools.product
+    return {
+        "SpS": [SpS(g) for g in (2, *LENGTHS)],
+        "AdaEDL": [
+            AdaEDL(g, threshold=t, target_acceptance=a)
+            for g, t, a in grid((8, 16), (0.2, 0.4, 0.6, 0.75), (0.7, 0.9))
+        ],
+        "PEARL": [PEARL(g) for g in LENGTHS],
+        "point": [
+            SpecBranch(g, branches=k, hedge="point", epsilon=e)
+            for g, k, e in grid(FEW_LENGTHS, (4, 8, 16), (0.0, 0.3, 0.6))
+        ],
+        "point, H-RAD": [
+            SpecBranch(g, branches=k, hedge="point", epsilon=e, features=LAYERS + 1)
+            for g, k, e in grid(FEW_LENGTHS, (8, 16), (0.3, 0.6))
+        ],
+        "outcomes K=4": [SpecBranch(g, branches=4, epsilon=e) for g, e in grid(FEW_LENGTHS, (0.0, 0.3))],
+        "outcomes K=8": [SpecBranch(g, branches=8, epsilon=e) for g, e in grid(FEW_LENGTHS, (0.0, 0.3))],
+    }
+
+
+def run(options: argparse.Namespace, results: Results, console: Console) -> None:
+    """Measures; see the module."""
+    cases = _record(options, console)
+    quick_compile()
+    choices, found = settings(), []
+    predictors, accuracy = {}, {}
+    for temperature in options.temperature:
+        parts = [case.tuning for case in cases if case.temperature == temperature]
+        predictors[temperature], accuracy[str(temperature)] = train_predictor(parts, options.hrad_lengths)
+    results.put(predictors=accuracy)
+    runs: dict[tuple, Figures] = {}
+    every = [(name, method) for name, methods in choices.items() for method in methods]
+    for name, method in track(every, "replaying", console=console):
+        for case in cases:
+            predictor = predictors[case.temperature] if getattr(method, "features", 0) else None
+            for part in ("tuning", "reported"):
+                recorded = Recording.of(getattr(case, part), features=predictor is not None)
+                runs[name, method, case.suite, case.temperature, part] = replay(method, recorded, predictor)
+    for case, c in itertools.product(cases, options.c):
+        rows = [_best(choices[name], name, case, c, runs) for name in choices]
+        pearl = next(row for row in rows if row["method"] == "PEARL")
+        for goal in ("point", "point, H-RAD"):
+            rows.append(_fewest_rollbacks(choices[goal], goal, case, c, runs, pearl["tuning_speed_up"]))
+        found.append({"suite": case.suite, "temperature": case.temperature, "c": c, "rows": rows})
+    results.put(cases=found)
+    for entry in found:
+        console.print(_table(entry))
+
+
+def _record(options: argparse.Namespace, console: Console) -> list[_Case]:
+    """Recordings of all suites and temperatures; loads the pair only if one is missing."""
+    names = [(path.stem, temperature) for path in options.prompts for temperature in options.temperature]
+    paths = {name: options.recordings / f"{name[0]}-{name[1]}.npz" for name in names}
+    if not all(path.is_file() for path in paths.values()):
+        target, draft = (sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft))
+        target.tokenizer.require_same(draft.tokenizer)
+        for path, temperature in itertools.product(options.prompts, options.temperature):
+            chat = argparse.Namespace(**{**vars(options), "chat": path.stem in options.chat_suites})
+            suite = read_suite(path, target.tokenizer, chat)
+            console.print(f"recording {path.stem}, temperature {temperature}")
+            recording(
+                paths[path.stem, temperature],
+                lambda suite=suite, temperature=temperature: record(
+                    target,
+                    draft,
+                    suite.tuning + suite.reported,
+                    temperature=temperature,
+                    new_tokens=options.max_new_tokens,
+                    slots=bucket(options.max_prompt_tokens + options.max_new_tokens),
+                    batch=options.batch,
+                    on_rows=lambda rows: console.print(f"  {rows} rows"),
+                ),
+            )
+        del target, draft
+    cases = []
+    for name, path in paths.items():
+        arrays = recording(path, None)
+        tuning, reported = (
+            {key: value[part] for key, value in arrays.items()}
+            for part in (slice(0, options.tune), slice(options.tune, None))
+        )
+        cases.append(_Case(*name, tuning, reported))
+    return cases
+
+
+def _best(methods, name: str, case: _Case, c: float, runs) -> dict[str, Any]:
+    """The setting that is fastest on the tuning prompts."""
+    return _row(
+        max(methods, key=lambda m: runs[name, m, case.suite, case.temperature, "tuning"].speed_up(c)),
+        name, case, c, runs,
+    )  # fmt: skip
+
+
+def _fewest_rollbacks(methods, name: str, case: _Case, c: float, runs, least: float) -> dict[str, Any]:
+    """Among the settings that are at least so fast on the tuning prompts, the one that rolls back least."""
+
+    def tuned(method) -> Figures:
+        return runs[name, method, case.suite, case.temperature, "tuning"]
+
+    fast = [method for method in methods if tuned(method).speed_up(c) >= least]
+    chosen = min(fast or methods, key=lambda m: tuned(m).rolled_back / max(1, tuned(m).drafted))
+    return _row(chosen, name, case, c, runs) | {"method": f"{name}, fewest rollbacks"}
+
+
+def _row(method, name: str, case: _Case, c: float, runs) -> dict[str, Any]:
+    tuned, reported = (
+        runs[name, method, case.suite, case.temperature, part] for part in ("tuning", "reported")
+    )
+    fields = {field: value for field, value in dataclasses.asdict(method).items() if value is not None}
+    return {"method": name, "settings": fields, "tuning_speed_up": tuned.speed_up(c), **reported.summary(c)}
+
+
+def _table(entry: dict[str, Any]) -> Table:
+    table = Table(title=f"{entry['suite']}, temperature {entry['temperature']}, c = {entry['c']}")
+    columns: dict[str, Callable[[dict], str]] = {
+        "method": lambda row: row["method"],
+        "settings": lambda row: " ".join(
+            f"{key}={value}" for key, value in row["settings"].items() if key in SHOWN
+        ),
+        "speed-up": lambda row: f"{row['speed_up']:.2f}",
+        "tokens a round": lambda row: f"{row['tokens_a_round']:.2f}",
+        "acceptance": lambda row: f"{row['acceptance']:.1%}",
+        "rolled back": lambda row: f"{row['rollback']:.1%}",
+        "trimmed": lambda row: f"{row['trim']:.1%}",
+        "hit rate": lambda row: f"{row['hit_rate']:.1%}",
+    }
+    for column in columns:
+        table.add_column(column)
+    for row in entry["rows"]:
+        table.add_row(*(show(row) for show in columns.values()))
+    return table
+
+
+SHOWN = ("draft_length", "branches", "epsilon", "threshold", "target_acceptance")

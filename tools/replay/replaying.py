@@ -1,0 +1,123 @@
+"""Runs of policies over recordings, counted row by row, and the time they would take at a ratio c."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sbjax
+from replay.recorded_models import VOCABULARY, RecordedDraft, RecordedTarget
+from sbjax.noise import KeyedNoise
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Counts of one policy over the rows of a recording, each row a run of its own.
+
+    Attributes:
+      tokens: emitted.
+      rounds: target forwards.
+      steps: draft steps.
+      rolled_back: see ``sbjax.Statistics``.
+      trimmed: likewise.
+      drafted: likewise.
+      hits: rounds that a branch survived.
+      accepted: drafted tokens that were accepted.
+      tested: drafted tokens that were tested.
+      overlapped: whether draft and target work at the same time.
+    """
+
+    tokens: int
+    rounds: int
+    steps: int
+    rolled_back: int
+    trimmed: int
+    drafted: int
+    hits: int
+    accepted: int
+    tested: int
+    overlapped: bool
+
+    def time(self, c: float) -> float:
+        """With each model on a device of its own, in draft steps (``docs/time_model.md``)."""
+        if not self.overlapped:
+            return self.rounds * c + self.steps
+        return self.rounds * max(c, self.steps / max(1, self.rounds))
+
+    def speed_up(self, c: float) -> float:
+        """Over plain decoding, which takes ``c`` a token."""
+        return self.tokens * c / self.time(c)
+
+    def summary(self, c: float) -> dict[str, float]:
+        """What a table shows."""
+        return {
+            "speed_up": self.speed_up(c),
+            "tokens_a_round": self.tokens / self.rounds,
+            "acceptance": self.accepted / max(1, self.tested),
+            "rollback": self.rolled_back / max(1, self.drafted),
+            "trim": self.trimmed / max(1, self.drafted),
+            "hit_rate": self.hits / self.rounds,
+        }
+
+
+class Recording(NamedTuple):
+    """A recording on the device: parameters of the recorded pair, and the length of every text."""
+
+    target: dict
+    draft: dict
+    length: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray], rows=slice(None), features: bool = False) -> "Recording":
+        """Some rows of a recording."""
+        target = {"script": jnp.asarray(arrays["script"][rows])}
+        if features:
+            target["features"] = jnp.asarray(arrays["features"][rows])
+        return cls(target, {"rows": jnp.asarray(arrays["rows"][rows])}, arrays["length"][rows])
+
+
+def make_engine(method: sbjax.Method, recorded: Recording) -> sbjax.Engine:
+    """The engine of a recorded pair."""
+    rows = recorded.target["script"]
+    width = recorded.target["features"].shape[-1] if "features" in recorded.target else 1
+    draft = RecordedDraft(4 * rows.shape[1]) if method.draft_length else None
+    return sbjax.Engine(RecordedTarget(rows.shape[1], width=width), draft, method, VOCABULARY)
+
+
+def replay(method: sbjax.Method, recorded: Recording, predictor=None) -> Figures:
+    """Runs a policy over all rows of a recording at once; what is counted is that of single rows."""
+    rows, positions = recorded.target["script"].shape
+    engine = make_engine(method, recorded)
+    params = {"target": recorded.target, "draft": recorded.draft, "predictor": predictor}
+    # A recorded position p says what follows it; the run begins at position 0 and ends with the text.
+    limits = np.minimum(recorded.length, positions - 1).tolist()
+    state = sbjax.start(
+        engine, params, [[0]] * rows, limits, sampling=sbjax.Sampling.create(rows),
+        noise=KeyedNoise.create(jnp.zeros(rows, jnp.uint32), jnp.arange(rows, dtype=jnp.uint32)),
+        slots=positions + engine.slack + 1,
+    )  # fmt: skip
+    state = sbjax.run(engine, params, state, jnp.int32(10 * positions))
+    counters = state.statistics.host()
+    text, said = np.asarray(state.text), np.asarray(recorded.target["script"])
+    for row, limit in enumerate(limits):
+        if not np.array_equal(text[row, 1 : limit + 1], said[row, :limit]):
+            raise AssertionError(f"row {row} of the replay is not the recorded text")
+    total = {name: int(np.sum(getattr(counters, name))) for name in ("rolled_back", "trimmed", "drafted")}
+    rounds = int(counters.rounds.sum())
+    return Figures(
+        tokens=int(counters.emitted.sum()),
+        rounds=rounds,
+        steps=rounds * method.draft_length if method.overlapped else total["drafted"],
+        hits=int(counters.hits_main.sum() + counters.hits_hedge.sum()),
+        accepted=int(counters.accepted.sum()),
+        tested=int(counters.tested.sum()),
+        overlapped=method.overlapped,
+        **total,
+    )
+
+
+def quick_compile() -> None:
+    """Programs of recorded models are tiny: compiling them is what takes time."""
+    jax.config.update("jax_disable_most_optimizations", True)
