@@ -12,23 +12,16 @@ class Cell(NamedTuple):
     Attributes:
       token: its id.
       kind: a key of ``palette.FILLS``.
-      place: index among the row's new tokens, if it became one; None otherwise.
     """
 
     token: int
     kind: str
-    place: int | None = None
 
 
-def checked(each: RowRound, first: int) -> list[Cell]:
-    """The target's lane: what became text, then what was refused, then what lies behind the end.
-
-    Args:
-      each: the round.
-      first: how many new tokens the row had before it.
-    """
-    text = enumerate(zip(each.emitted, each.origins, strict=True))
-    cells = [Cell(token, ORIGIN_KINDS[origin], first + i) for i, (token, origin) in text]
+def checked(each: RowRound) -> list[Cell]:
+    """The target's lane: what became text, then what was refused, then what lies behind the end."""
+    text = zip(each.emitted, each.origins, strict=True)
+    cells = [Cell(token, ORIGIN_KINDS[origin]) for token, origin in text]
     refused, behind_end = each.refused_tokens, []
     if len(each.emitted) == each.accepted and MAIN_HEAD not in each.origins:
         behind_end = each.trunk[each.accepted : len(each.trunk) - len(refused)]

@@ -28,7 +28,6 @@ class _Slot(NamedTuple):
 
     each: RowRound
     placed: Placed
-    first: int
     x: float
     scale: float
     shortened: bool
@@ -63,29 +62,22 @@ def draw(trace: Trace, row: Row, timeline: Timeline, rounds: slice, width: float
 
 def _strips(row: Row, timeline: Timeline, rounds: slice, width: float) -> list[list[_Slot]]:
     """Places the rounds one behind the other, on as many strips as it takes."""
-    firsts, count = [], 0
-    for each in row.rounds:
-        firsts.append(count)
-        count += len(each.emitted)
-    chosen = [
-        (each, timeline.rounds[each.round], first)
-        for each, first in zip(row.rounds[rounds], firsts[rounds], strict=True)
-    ]
+    chosen = [(each, timeline.rounds[each.round]) for each in row.rounds[rounds]]
     if not chosen:
         return []
     room = width - _GUTTER
-    usual = statistics.median(placed.end - placed.start for _, placed, _ in chosen)
-    scale = statistics.median(_scale(each, placed) for each, placed, _ in chosen)
+    usual = statistics.median(placed.end - placed.start for _, placed in chosen)
+    scale = statistics.median(_scale(each, placed) for each, placed in chosen)
     scale = room / usual / max(round(room / usual / scale), _LEAST)
     longest = min(room, _LONGEST * scale * usual)
     strips, x = [[]], 0.0
-    for each, placed, first in chosen:
+    for each, placed in chosen:
         time = placed.end - placed.start
         own = min(max(scale * time, _HEADER), longest)
         if strips[-1] and x + own > room + 1:
             strips.append([])
             x = 0.0
-        strips[-1].append(_Slot(each, placed, first, _GUTTER + x, own / time, own < 0.99 * scale * time))
+        strips[-1].append(_Slot(each, placed, _GUTTER + x, own / time, own < 0.99 * scale * time))
         x += own
     return strips
 
@@ -151,7 +143,7 @@ class _Painter:
             Line(slot.x, y + 4, slot.x, y + self.height - _TICKS, "quiet"),
             *self._header(slot, y, title),
             *self._idle(slot, placed.target, y + _TOP, _TARGET),
-            *self._bar(slot, placed.target, y + _TOP, _TARGET, cells.checked(each, slot.first), title),
+            *self._bar(slot, placed.target, y + _TOP, _TARGET, cells.checked(each), title),
         ]
         if self.trace.branches:
             lane = _BRANCH * self.trace.branches
