@@ -147,7 +147,12 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--epochs", type=flags.positive, default=20, help="at most (default: %(default)s)")
     group.add_argument("--batch", type=flags.positive, default=32, help="lines a step (default: %(default)s)")
-    group.add_argument("--rate", type=float, default=3e-4, help="learning rate (default: %(default)s)")
+    group.add_argument(
+        "--rate",
+        type=float,
+        default=1e-4,
+        help="of Adam; ten times that for the confidences alone (default: %(default)s)",
+    )
     group.add_argument(
         "--patience",
         type=flags.positive,

@@ -34,7 +34,7 @@ class Course:
 
     epochs: int = 20
     batch: int = 32
-    rate: float = 3e-4
+    rate: float = 1e-4
     patience: int = 4
     balanced: bool = False
     seed: int = 0
