@@ -58,8 +58,7 @@ class SuffixCache:
         mask = jnp.broadcast_to(causal_mask(tokens) if mask is None else mask, (rows, tokens, tokens))
         if len(self.keys) > layer:
             keys, values = (
-                write(old[layer], new, self.length)
-                for old, new in ((self.keys, key), (self.values, value))
+                write(old[layer], new, self.length) for old, new in ((self.keys, key), (self.values, value))
             )
             visible = self._suffix_visible(mask, positions, keys.shape[2], window)
         else:

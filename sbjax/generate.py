@@ -14,7 +14,7 @@ from sbjax.engine import RUNNING, Engine, State
 from sbjax.generation_config import GenerationDefaults, resolve
 from sbjax.interrupt import Interrupt
 from sbjax.language_model import LanguageModel, Params
-from sbjax.loops.one_program import run
+from sbjax.loops import check_placement, loop_of
 from sbjax.methods import Autoregressive, Method, SpS
 from sbjax.noise import KeyedNoise
 from sbjax.predictor import Predictor
@@ -104,6 +104,7 @@ def generate(
     engine = _engine(target, draft, method, rule, log_probs, rows)
     params = {"target": target.params, "draft": None if engine.draft is None else draft.params}
     params |= _predictor(engine, target, predictor)
+    check_placement(engine, params, recorder is not None)
     begin = time.perf_counter()
     state = start(
         engine,
@@ -188,8 +189,8 @@ def _watch(target: Model, stop: StopStrings, state: State, on_text) -> Watch | N
 
 def _decode(engine: Engine, params, state: State, watch: Watch | None, recorder: Recorder | None) -> State:
     """Calls the compiled loop until all rows have ended; looks at the text in between."""
-    rounds = jnp.int32(_ROUNDS_A_CALL if watch is None else 1)
-    step = recorder.step if recorder is not None else lambda *run_so_far: run(*run_so_far, rounds)
+    rounds, loop = jnp.int32(_ROUNDS_A_CALL if watch is None else 1), loop_of(params)
+    step = recorder.step if recorder is not None else lambda *run_so_far: loop(*run_so_far, rounds)
     with Interrupt() as interrupt:
         while not interrupt.pressed and np.any(np.asarray(state.status) == RUNNING):
             state = step(engine, params, state)

@@ -5,8 +5,9 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding, Sharding
 
+from sbjax.cache import KVCache
 from sbjax.language_model import Params
-from sbjax.mesh import row_sharding
+from sbjax.mesh import cache_sharding, row_sharding
 
 Home = Mesh | Sharding | None
 
@@ -43,6 +44,35 @@ def place(tree: Any, home: Home, rows: int) -> Any:
     if not isinstance(home, Mesh):
         return jax.device_put(tree, home)
     return jax.device_put(tree, jax.tree.map(lambda leaf: row_sharding(home, rows, leaf), tree))
+
+
+def place_cache(cache: KVCache, home: Home) -> KVCache:
+    """Puts a cache where it is used: rows on "data", heads on "model", where they divide."""
+    if not isinstance(home, Mesh):
+        return place(cache, home, cache.length.shape[0])
+
+    def sharding(leaf):
+        rows, heads = leaf.shape[0], leaf.shape[1] if leaf.ndim > 1 else 0
+        return cache_sharding(home, rows, heads) if heads else row_sharding(home, rows, leaf)
+
+    return jax.device_put(cache, jax.tree.map(sharding, cache))
+
+
+def held(tree: Any) -> tuple[Sharding, ...]:
+    """How the leaves of a tree lie, to be passed to a program as a static argument; see ``keep``."""
+    return tuple(leaf.sharding for leaf in jax.tree.leaves(tree))
+
+
+def keep(tree: Any, shardings: tuple[Sharding, ...]) -> Any:
+    """Lets the leaves of a result lie as those of the input did. Left to itself, XLA chooses other
+    shardings, and the next call of the program compiles again.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    pinned = [
+        jax.lax.with_sharding_constraint(leaf, sharding) if isinstance(sharding, NamedSharding) else leaf
+        for leaf, sharding in zip(leaves, shardings, strict=True)
+    ]
+    return jax.tree.unflatten(structure, pinned)
 
 
 def _devices(home: Home) -> frozenset[jax.Device] | None:

@@ -79,14 +79,23 @@ def shardings(model: DecoderModel, mesh: Mesh) -> Any:
 def cache_sharding(mesh: Mesh, rows: int, kv_heads: int) -> NamedSharding:
     """Sharding of cache buffers ``[B, M, S, H]``: rows on "data" and heads on "model", where they divide."""
     spread = (_where_it_divides(mesh, DATA, rows), _where_it_divides(mesh, MODEL, kv_heads))
-    return NamedSharding(mesh, PartitionSpec(*spread))
+    return NamedSharding(mesh, _spec(spread))
 
 
 def row_sharding(mesh: Mesh, rows: int, leaf: jax.Array) -> NamedSharding:
     """Sharding of a small array of a run: its rows on "data" where it has rows and they divide."""
     by_row = leaf.ndim > 0 and leaf.shape[0] == rows
-    return NamedSharding(mesh, PartitionSpec(*([_where_it_divides(mesh, DATA, rows)] if by_row else [])))
+    return NamedSharding(mesh, _spec([_where_it_divides(mesh, DATA, rows)] if by_row else []))
+
+
+def _spec(axes: Sequence[str | None]) -> PartitionSpec:
+    """Without trailing Nones, as XLA writes it: specs that differ in them count as different."""
+    kept = list(axes)
+    while kept and kept[-1] is None:
+        kept.pop()
+    return PartitionSpec(*kept)
 
 
 def _where_it_divides(mesh: Mesh, axis: str, size: int) -> str | None:
-    return axis if size % mesh.shape[axis] == 0 else None
+    # An axis of one device is left out, as XLA does: a program would be compiled again for the difference.
+    return axis if mesh.shape[axis] > 1 and size % mesh.shape[axis] == 0 else None

@@ -48,7 +48,9 @@ def settle(engine: Engine, state: State, branches: Branches, outcome: Outcome) -
     return Settled(hit, survivor, line, _adopt(engine, state, branches, outcome, survivor, line))
 
 
-def _adopt(engine: Engine, state: State, branches: Branches, outcome: Outcome, survivor, line: Line) -> KVCache:
+def _adopt(
+    engine: Engine, state: State, branches: Branches, outcome: Outcome, survivor, line: Line
+) -> KVCache:
     """The survivor's keys and values behind the text it builds on.
 
     After a miss branch 0 is written: its first token is the pending one that a row without a line had not

@@ -164,7 +164,15 @@ def finish_overlapped(
 
 
 def _count(
-    engine: Engine, state: State, branches: Branches, checked, outcome, settled: Settled, emitted, kept, verdict
+    engine: Engine,
+    state: State,
+    branches: Branches,
+    checked,
+    outcome,
+    settled: Settled,
+    emitted,
+    kept,
+    verdict,
 ):
     """Adds an overlapped round to the statistics, whose docstring says what is what."""
     line, ran, steps = state.line, reachable(engine, state), engine.method.draft_length

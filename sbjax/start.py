@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from sbjax.cache import KVCache
 from sbjax.engine import Engine, State, create_state
-from sbjax.home import apart, home_of, place
+from sbjax.home import apart, home_of, place, place_cache
 from sbjax.language_model import Params
 from sbjax.mesh import cache_sharding
 from sbjax.noise import KeyedNoise
@@ -132,5 +132,5 @@ def _read_prompts(
         cache = prefill(model, params[name], cache, *here, chunk=PREFILL_CHUNK)
         if samples > 1:
             cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, samples, axis=0), cache)
-        caches[name] = cache
+        caches[name] = place_cache(cache, home)
     return caches

@@ -135,7 +135,9 @@ def summary(statistics: Statistics) -> dict[str, float | int | list]:
         "rolled_back": int(host.rolled_back.sum()),
         "rollback": _ratio(host.rolled_back.sum(), drafted),
         "target_forwards": int(host.target_forwards.sum()),
-        "target_forwards_by_width": dict(zip(host.widths.tolist(), host.target_forwards.tolist(), strict=True)),
+        "target_forwards_by_width": dict(
+            zip(host.widths.tolist(), host.target_forwards.tolist(), strict=True)
+        ),
         "draft_forwards": int(host.draft_forwards),
     }
     return figures | (_branch_figures(host, drafted) if host.branches.any() else {})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax._src.array import ArrayImpl
 
-from sbjax import DecoderModel, Engine, KeyedNoise, Sampling, from_hf_config, run, start
+from sbjax import DecoderModel, Engine, KeyedNoise, Model, Sampling, from_hf_config, generate, run, start
 from sbjax.engine import RUNNING
 from sbjax.loops import two_meshes
 from sbjax.mesh import make_mesh, shardings
@@ -145,6 +145,7 @@ def test_at_most_two_rounds_are_under_way(monkeypatch):
         dispatched.pop()
         return read(array)
 
+    reading.count = 0
     monkeypatch.setattr(two_meshes, "_finish", noted)
     monkeypatch.setattr(two_meshes, "host_read", reading)
     two_meshes.run(engine, params, begin(engine, params), 8)
@@ -159,6 +160,20 @@ def test_nothing_compiles_after_the_first_rounds():
     state = two_meshes.run(engine, params, state, 100)
     finish(two_meshes.run, engine, params, 3)
     assert [program._cache_size() for program in programs] == before
+
+
+def test_generate_takes_the_loop_of_where_the_models_lie(monkeypatch):
+    def text(params, **options):
+        models = [Model(model, params[name]) for name, model in (("target", TARGET), ("draft", DRAFT))]
+        options = {"method": METHODS["outcomes"], "max_new_tokens": 6, "temperature": 1.0, **options}
+        return generate(models[0], [[1, 2, 3], [4]], draft=models[1], **options)
+
+    wanted, calls, loop = text(PARAMS), [], two_meshes.run
+    monkeypatch.setattr(two_meshes, "run", lambda *args: calls.append(None) or loop(*args))
+    found = text(spread(1))
+    assert calls and [one.tokens for one in found.generations] == [one.tokens for one in wanted.generations]
+    with pytest.raises(ValueError, match="SpS drafts and verifies in turn"):
+        text(spread(1), method=SpS(2))
 
 
 def test_what_two_meshes_cannot_do_is_refused_by_name():

@@ -189,7 +189,9 @@ def _add_policies(commands) -> None:
     parser = _command(commands, "policies", text)
     _add_prompts(parser, many=True, tune=8, report=8)
     add = parser.add_argument
-    add("--chat-suites", nargs="*", default=["gsm8k", "mt_bench"], metavar="NAME", help="files to ask as chat")
+    add(
+        "--chat-suites", nargs="*", default=["gsm8k", "mt_bench"], metavar="NAME", help="files to ask as chat"
+    )
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
     add("--c", type=float, nargs="+", default=[3.0, 5.0, 10.0, 15.0], metavar="C", help="t_target / t_draft")
     add("--batch", type=positive, default=16, metavar="B", help="rows recorded at a time")

@@ -34,7 +34,7 @@ def train_predictor(
     """
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     recorded = Recording.of(arrays, features=True)
-    rows, positions = recorded.target["script"].shape
+    positions = recorded.target["script"].shape[1]
     params = {"target": recorded.target, "draft": recorded.draft}
     split_up: dict[str, list[Examples]] = {}
     for length in lengths:

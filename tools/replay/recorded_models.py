@@ -20,13 +20,16 @@ RECORDED, VOCABULARY = 64, 512
 """Recorded ids a position, and ranks there are; the mass of all other ids is spread over the rest."""
 
 
+_NOTHING = CacheSpec(layers=0, kv_heads=1, head_dim=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Recorded:
     """Where a forward is: row and position; what is said there is looked up by ``logits``."""
 
     max_length: int
     vocab_size: int = VOCABULARY
-    cache_spec: CacheSpec = CacheSpec(layers=0, kv_heads=1, head_dim=1)
+    cache_spec: CacheSpec = _NOTHING
 
     def forward(self, params, tokens, positions, cache, mask=None, *, features=0) -> Forward:
         """See ``LanguageModel.forward``."""
