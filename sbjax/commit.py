@@ -14,7 +14,7 @@ def commit(state: State, drafted: jax.Array, outcome: Outcome, checked: Checked)
     """Writes the accepted tokens and the one behind them.
 
     Args:
-      state: the run; its caches are those of after the round's forwards, the target's None if it is elsewhere.
+      state: the run, its caches as the forwards left them; the target's is None if it is elsewhere.
       drafted: ``[B, T - 1]`` int32, the trunk.
       outcome: what was decided.
       checked: what the target said about the ``T`` positions.

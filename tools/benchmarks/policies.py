@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from replay.predictors import train_predictor
+from replay.recording import LAYERS, record, recording
+from replay.replaying import Figures, Recording, quick_compile, replay
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -21,9 +24,6 @@ from rich.table import Table
 import sbjax
 from benchmarks.results import Results
 from benchmarks.suites import read_suite
-from replay.predictors import train_predictor
-from replay.recording import LAYERS, record, recording
-from replay.replaying import Figures, Recording, quick_compile, replay
 from sbjax.methods import PEARL, AdaEDL, SpecBranch, SpS
 from sbjax.start import bucket
 
