@@ -23,6 +23,7 @@ MODULES = {
     "sampling-cost": "sampling_cost",
     "step-times": "step_times",
     "policies": "policies",
+    "every-method": "every_method",
 }
 
 
@@ -73,6 +74,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     _add_sampling_cost(commands)
     _add_step_times(commands)
     _add_policies(commands)
+    _add_every_method(commands)
     worker = commands.add_parser("worker", description="Started by the others: one side of a comparison.")
     worker.add_argument("side", choices=("sbjax", "transformers"))
     worker.add_argument("--target", required=True)
@@ -184,14 +186,35 @@ def _add_step_times(commands) -> None:
     add("--turns", type=positive, default=5, help="measurements of each")
 
 
+def _add_chat_suites(parser) -> None:
+    parser.add_argument(
+        "--chat-suites",
+        nargs="*",
+        default=["gsm8k", "mt_bench"],
+        metavar="NAME",
+        help="files whose prompts are messages of a user (default: %(default)s)",
+    )
+
+
+def _add_every_method(commands) -> None:
+    text = (
+        "all methods on a pair, one device: speed, counters, the same text, the device-time model's opinion"
+    )
+    parser = _command(commands, "every-method", text)
+    _add_prompts(parser, many=True, tune=1, report=2)
+    _add_chat_suites(parser)
+    add = parser.add_argument
+    add("--draft-length", type=positive, default=4, metavar="G", help="of all methods; AdaEDL's is twice it")
+    add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
+    add("--seed", type=int, default=0, help="of all chance")
+
+
 def _add_policies(commands) -> None:
     text = "all methods at their best settings, replayed over recorded texts, by suite and speed ratio"
     parser = _command(commands, "policies", text)
     _add_prompts(parser, many=True, tune=8, report=8)
+    _add_chat_suites(parser)
     add = parser.add_argument
-    add(
-        "--chat-suites", nargs="*", default=["gsm8k", "mt_bench"], metavar="NAME", help="files to ask as chat"
-    )
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
     add("--c", type=float, nargs="+", default=[3.0, 5.0, 10.0, 15.0], metavar="C", help="t_target / t_draft")
     add("--batch", type=positive, default=16, metavar="B", help="rows recorded at a time")

@@ -1,0 +1,157 @@
+"""``every-method``: all methods on a pair, one device, the text compared token for token with plain decoding.
+
+Besides the counters and the speed of every method it says how long the device-time model thinks the run
+should have taken, from step times measured in the same call.
+"""
+
+import argparse
+import itertools
+from pathlib import Path
+from typing import Any
+
+from command_line.timing import turns
+from rich.console import Console
+from rich.table import Table
+
+import sbjax
+from benchmarks.decoding import Decoder, Run, add_statistics
+from benchmarks.near_ties import explain
+from benchmarks.results import Results
+from benchmarks.suites import Suite, read_suite
+from sbjax.methods import PEARL, AdaEDL, Autoregressive, Lookahead, PromptLookup, SpecBranch, SpS
+from sbjax.start import bucket
+from sbjax.step_timing import draft_timer, target_timer
+
+_TURNS = 3
+
+
+def methods(draft_length: int) -> dict[str, sbjax.Method]:
+    """What is compared, plain decoding first."""
+    g = draft_length
+    return {
+        "plain": Autoregressive(),
+        "SpS": SpS(g),
+        "AdaEDL": AdaEDL(2 * g),
+        "PromptLookup": PromptLookup(7),
+        "Lookahead": Lookahead(),
+        "PEARL": PEARL(g),
+        "point": SpecBranch(g, branches=4, hedge="point", epsilon=0.3),
+        "outcomes": SpecBranch(g, branches=4, epsilon=0.3, head_start=0),
+    }
+
+
+def run(options: argparse.Namespace, results: Results, console: Console) -> None:
+    """Measures; see the module."""
+    target, draft = (sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft))
+    target.tokenizer.require_same(draft.tokenizer)
+    suites = [
+        read_suite(path, target.tokenizer, _chat(options, path.stem in options.chat_suites))
+        for path in options.prompts
+    ]
+    decoders = {
+        name: Decoder(target, draft if method.draft_length else None, method)
+        for name, method in methods(options.draft_length).items()
+    }
+    slack = max(decoder.engine.slack for decoder in decoders.values())
+    slots = bucket(max(suite.longest for suite in suites) + options.max_new_tokens + slack)
+    times = _step_times(target, draft, decoders, slots, console)
+    results.put(target_seconds=times[0], draft_seconds=times[1])
+    for name, decoder in decoders.items():
+        console.print(f"compiling {name}")
+        decoder.run(suites[0].tuning[:1], 2, slots=slots, stop_ids=target.defaults.stop_ids)
+    found = []
+    for suite, temperature in itertools.product(suites, options.temperature):
+        console.print(f"{suite.name}, temperature {temperature}")
+        found.append(
+            _case(suite, temperature, decoders, target, slots, options, sbjax.StepTimes.from_tables(*times))
+        )
+        results.put(cases=found)
+        console.print(_table(found[-1]))
+
+
+def _chat(options: argparse.Namespace, chat: bool) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(options), "chat": chat})
+
+
+def _step_times(target, draft, decoders, slots: int, console: Console) -> tuple[dict, dict]:
+    """Seconds of a target forward by tokens and of a draft step by branches, medians of a few turns."""
+    widths = sorted({width for decoder in decoders.values() for width in decoder.engine.target_widths})
+    branches = sorted({1, 2, *(getattr(d.method, "branches", 1) for d in decoders.values())})
+    timers = {("target", w): target_timer(target.model, target.params, w, slots=slots) for w in widths}
+    timers |= {("draft", k): draft_timer(draft.model, draft.params, k, slots=slots) for k in branches}
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in timers}
+    for key in turns(list(timers), _TURNS):
+        times[key].append(timers[key]())
+    medians = {key: sorted(each)[_TURNS // 2] for key, each in times.items()}
+    for (model, width), value in medians.items():
+        console.print(f"{model}, {width}: {value * 1e3:.0f} ms")
+    return tuple(
+        {str(w): value for (model, w), value in medians.items() if model == name}
+        for name in ("target", "draft")
+    )
+
+
+def _case(suite: Suite, temperature: float, decoders, target, slots: int, options, times) -> dict[str, Any]:
+    """All methods on the reported prompts of a suite, taking turns prompt by prompt."""
+    runs: dict[str, list[Run]] = {name: [] for name in decoders}
+    for number, name in enumerate(turns(list(decoders), len(suite.reported))):
+        row = number // len(decoders)
+        runs[name].append(
+            decoders[name].run(
+                [suite.reported[row]], options.max_new_tokens, slots=slots, temperature=temperature,
+                seed=options.seed, row_ids=[row], stop_ids=target.defaults.stop_ids,
+            )
+        )  # fmt: skip
+    rows = {}
+    for name, each in runs.items():
+        figures = sbjax.summary(add_statistics([run.statistics for run in each]))
+        seconds = sum(run.decode_seconds for run in each)
+        modelled = sbjax.run_time(figures, decoders[name].method, times, plain_forwards=figures["tokens"])
+        rows[name] = figures | {
+            "seconds": seconds,
+            "tokens_a_second": figures["tokens"] / seconds,
+            "modelled_seconds": modelled.one_device,
+            "differences": _differences(suite, target, runs["plain"], each, temperature, slots, options.seed),
+        }
+    return {"suite": suite.name, "prompts": suite.numbers, "temperature": temperature, "methods": rows}
+
+
+def _differences(suite: Suite, target, plain: list[Run], other: list[Run], temperature, slots, seed) -> list:
+    found = [
+        explain(
+            target, prompt, one.tokens[0], two.tokens[0], temperature=temperature, seed=seed, row_id=row,
+            slots=slots,
+        )
+        for row, (prompt, one, two) in enumerate(zip(suite.reported, plain, other, strict=True))
+    ]  # fmt: skip
+    return [{"row": row, **each} for row, each in enumerate(found) if each is not None]
+
+
+def _table(case: dict[str, Any]) -> Table:
+    title = f"{case['suite']}, temperature {case['temperature']}, {len(case['prompts'])} prompts"
+    table = Table(title=title, title_justify="left")
+    names = (
+        "",
+        "tokens/s",
+        "of plain",
+        "modelled/measured",
+        "tokens a round",
+        "rolled back",
+        "hit rate",
+        "same",
+    )
+    for name in names:
+        table.add_column(name, justify="right" if name else "left")
+    plain = case["methods"]["plain"]["tokens_a_second"]
+    for name, row in case["methods"].items():
+        table.add_row(
+            name,
+            f"{row['tokens_a_second']:.2f}",
+            f"{row['tokens_a_second'] / plain:.2f}",
+            f"{row['modelled_seconds'] / row['seconds']:.2f}",
+            f"{row['mean_accepted_length']:.2f}",
+            f"{row['rollback']:.0%}",
+            f"{row['hit_rate']:.0%}" if "hit_rate" in row else "",
+            f"{len(case['prompts']) - len(row['differences'])} of {len(case['prompts'])}",
+        )
+    return table
