@@ -257,3 +257,15 @@ def test_methods_and_predictors_that_do_not_go_together_are_refused():
             generate(target, [[1]], draft=draft, method=method, predictor=predictor, max_new_tokens=4)
     with pytest.raises(ValueError, match="needs a predictor"):
         decode(METHOD, PARAMS)
+
+
+def test_the_shipped_predictor_fits_the_default_pair():
+    predictor = sbjax.load_default_predictor()
+    target, draft = sbjax.load_default_pair()
+    engine = Engine(target.model, draft.model, SpecBranch(features=4), target.model.vocab_size)
+    predictor.require_fit(engine, target.params)
+    assert predictor.about["target"] == "default_pair/target"
+    figures = predictor.about["held_out"]
+    assert figures["both"]["loss"] < min(
+        figures[name]["loss"] for name in ("majority", "confidences", "features")
+    )
