@@ -37,6 +37,7 @@ PARAMS = {"target": TABLE.init(0, 1.5), "draft": TABLE.init(0, 1.5) | {}}
 PARAMS["draft"]["table"] = PARAMS["draft"]["table"] + 0.7 * TABLE.init(1)["table"]
 CONFIG = PredictorConfig(features=1, width=2, positions=3, hidden=(8, 4), line_hidden=(8,))
 METHOD = SpecBranch(draft_length=3, branches=3, features=1, epsilon=0.5)
+ENGINE = Engine(TABLE, TABLE, METHOD, VOCAB, widths=(METHOD.line_length,))
 PROMPTS = [[1], [2, 3, 4], [5, 0], [3, 3, 1, 2]]
 
 
@@ -47,7 +48,7 @@ def begin(engine: Engine, params, temperature: float) -> sbjax.State:
 
 
 def decode(method, params, temperature: float = 0.0) -> sbjax.State:
-    engine = Engine(TABLE, TABLE if method.draft_length else None, method, VOCAB)
+    engine = ENGINE if method == METHOD else Engine(TABLE, None, method, VOCAB)
     return run(engine, params, begin(engine, params, temperature), jnp.int32(1000))
 
 
@@ -65,9 +66,6 @@ def says(verdict: int) -> dict:
 def wild(config: PredictorConfig, seed: int):
     """Random parameters, large enough that verdicts change from round to round."""
     return jax.tree.map(lambda leaf: 6 * leaf, Predictor.create(config, seed).params)
-
-
-ENGINE = Engine(TABLE, TABLE, METHOD, VOCAB)
 
 
 @jax.jit
@@ -164,7 +162,7 @@ def decoders():
     """A tiny random decoder as target, and a draft that is nearly the same."""
     config = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
     config |= {"vocab_size": 20, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4}
-    config |= {"num_hidden_layers": 2, "num_key_value_heads": 1, "hidden_act": "silu"}
+    config |= {"num_hidden_layers": 1, "num_key_value_heads": 1, "hidden_act": "silu"}
     model = sbjax.DecoderModel(sbjax.from_hf_config(config))
     params = jax.tree.map(lambda leaf: 4 * leaf, model.init(0))
     near = jax.tree.map(lambda leaf, other: leaf + 0.4 * other, params, model.init(1))
@@ -173,10 +171,10 @@ def decoders():
 
 def test_a_decoder_with_a_predictor_says_what_it_says_alone(decoders):
     target, draft = decoders
-    config = PredictorConfig(features=2, width=16, positions=4, hidden=(8,))
+    config = PredictorConfig(features=1, width=16, positions=4, hidden=(8,))
     predictor = Predictor(config, wild(config, 1))
     settings = {"max_new_tokens": 16, "temperature": 0.8, "seed": 5}
-    method = SpecBranch(draft_length=2, branches=2, head_start=0, features=2)
+    method = SpecBranch(draft_length=2, branches=2, head_start=0, features=1)
     fast = generate(target, [[1, 2], [3]], draft=draft, method=method, predictor=predictor, **settings)
     plain = generate(target, [[1, 2], [3]], **settings)
     assert [g.tokens for g in fast.generations] == [g.tokens for g in plain.generations]

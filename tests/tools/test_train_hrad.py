@@ -75,7 +75,7 @@ def test_an_interrupted_recording_goes_on_and_a_predictor_comes_out(tiny_pair, t
 
 def test_records_are_the_lines_and_what_became_of_them():
     model = TableModel(6)
-    engine = Engine(model, model, SpecBranch(draft_length=3, branches=2, features=1), 6)
+    engine = Engine(model, model, SpecBranch(draft_length=3, branches=2, features=1), 6, widths=(6,))
     table = model.init(0, 3.0)
     jobs = [recording.Job(row, [row, 1, 2], row, float(row > 0)) for row in range(3)]
     jobs.append(recording.Job(3, [0], recording.NOT_RECORDED, 0.0))

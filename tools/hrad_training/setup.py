@@ -67,7 +67,8 @@ def load_setup(options: argparse.Namespace, console: Console) -> Setup:
     vocab_size = min(target.model.vocab_size, target.tokenizer.vocab_size)
     return Setup(
         {"target": _name(plan.target), "draft": _name(plan.draft)},
-        sbjax.Engine(target.model, draft.model, method, vocab_size),
+        # One width: with whole lines as trunks some row has a long one in nearly every round.
+        sbjax.Engine(target.model, draft.model, method, vocab_size, widths=(method.line_length,)),
         {"target": target.params, "draft": draft.params},
         target.tokenizer,
     )
