@@ -26,6 +26,7 @@ from sbjax import (
     run,
     start,
 )
+from sbjax.engine import RUNNING
 from sbjax.rounds import draft_and_check, finish_overlapped
 from sbjax.testing import TableModel
 from sbjax.verification import Outcome
@@ -45,11 +46,6 @@ def begin(engine: Engine, params, temperature: float) -> sbjax.State:
     noise = KeyedNoise.create(jnp.full(ROWS, 3, jnp.uint32), jnp.arange(ROWS, dtype=jnp.uint32))
     sampling = Sampling.create(ROWS, temperature)
     return start(engine, params, PROMPTS, [NEW] * ROWS, sampling=sampling, noise=noise, slots=64)
-
-
-def decode(method, params, temperature: float = 0.0) -> sbjax.State:
-    engine = ENGINE if method == METHOD else Engine(TABLE, None, method, VOCAB)
-    return run(engine, params, begin(engine, params, temperature), jnp.int32(1000))
 
 
 def texts(state: sbjax.State) -> list[list[int]]:
@@ -146,12 +142,15 @@ def test_without_a_predictor_every_verdict_is_undecided():
 
 
 def test_no_verdict_changes_the_text():
-    plain = {t: texts(decode(Autoregressive(), PARAMS, t)) for t in (0.0, 1.0)}
+    alone = Engine(TABLE, None, Autoregressive(), VOCAB)
+    plain = {t: texts(run(alone, PARAMS, begin(alone, PARAMS, t), jnp.int32(NEW))) for t in (0.0, 1.0)}
     seen = np.zeros(3, int)
     for seed in range(6):
         params = {**PARAMS, "predictor": wild(CONFIG, seed)}
         for temperature, wanted in plain.items():
-            state = decode(METHOD, params, temperature)
+            state = begin(ENGINE, PARAMS, temperature)
+            while np.any(np.asarray(state.status) == RUNNING):
+                state, _, _ = watched(params, state)
             assert texts(state) == wanted
             seen += np.asarray(state.statistics.verdicts).sum(0)
     assert (seen > 0).all()
@@ -254,7 +253,7 @@ def test_methods_and_predictors_that_do_not_go_together_are_refused():
         with pytest.raises(ValueError, match=message):
             generate(target, [[1]], draft=draft, method=method, predictor=predictor, max_new_tokens=4)
     with pytest.raises(ValueError, match="needs a predictor"):
-        decode(METHOD, PARAMS)
+        run(ENGINE, PARAMS, begin(ENGINE, PARAMS, 0.0), jnp.int32(1))
 
 
 def test_the_shipped_predictor_fits_the_default_pair():

@@ -66,10 +66,10 @@ def train(
       The parameters of the epoch with the lowest validation loss, and losses by epoch.
     """
     moments = {name: _moments(parts["training"], config, name) for name in networks}
-    data = {name: _arrays(part, config, networks) for name, part in parts.items()}
+    data = {name: _arrays(parts[name], config, networks) for name in ("training", "validation")}
     params = {name: _begin(config, name, course.seed, initial, moments[name]) for name in networks}
     weights = _class_weights(data["training"]["label"], course.balanced)
-    state = (params, optax.adam(course.rate).init(params))
+    state = (params, jax.jit(optax.adam(course.rate).init)(params))
     rng = np.random.default_rng(course.seed)
     best, kept, losses = np.inf, params, []
     for _ in range(course.epochs):
@@ -86,15 +86,16 @@ def train(
     return folded, {"epochs": len(losses), "best_epoch": int(np.argmin(losses)) + 1, "validation": losses}
 
 
+_line_inputs = jax.jit(hrad.line_inputs, static_argnums=2)
+
+
 def _arrays(part: Examples, config: PredictorConfig, networks: tuple[str, ...]) -> dict[str, jax.Array]:
     """Inputs of each network, and labels; the target's stay in float16."""
     found = {"label": jnp.asarray(part.label)}
     if "target" in networks:
         found["target"] = jnp.asarray(part.inputs)
     if "line" in networks:
-        found["line"] = hrad.line_inputs(
-            jnp.asarray(part.confidence), jnp.asarray(part.length), config.positions
-        )
+        found["line"] = _line_inputs(part.confidence, part.length, config.positions)
     return found
 
 
