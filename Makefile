@@ -35,7 +35,7 @@ lint: $(TEST)
 	$(RUN) -m ruff format --check
 
 unit: $(TEST)
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 smoke: $(TEST)
 	bash tools/smoke_wheel.sh $(RUN)
@@ -62,5 +62,5 @@ $(CORE): pyproject.toml | $(STAMP)
 
 $(TEST): pyproject.toml | $(STAMP)
 	@echo "installing sbjax and what its tests need into $(VENV) (a few minutes the first time)"
-	@$(PIP) -e '.[test]'
+	@$(PIP) -e '.[test,plot]'
 	@touch $(CORE) $@

@@ -6,7 +6,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sbjax import Autoregressive, DecoderModel, Engine, KeyedNoise, Lookahead, Sampling, SpS, from_hf_config
+from sbjax import (
+    Autoregressive,
+    DecoderModel,
+    Engine,
+    KeyedNoise,
+    Lookahead,
+    Sampling,
+    SpecBranch,
+    SpS,
+    from_hf_config,
+)
 from sbjax.cache import KVCache
 from sbjax.engine import create_state
 from sbjax.loops.one_program import run
@@ -34,7 +44,9 @@ def decoder(heads: int) -> DecoderModel:
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
-    "method", [Autoregressive(), SpS(3), Lookahead(2, 3, 2, 4)], ids=["plain", "sps", "lookahead"]
+    "method",
+    [Autoregressive(), SpS(9), Lookahead(2, 3, 2, 4), SpecBranch(2, branches=3, head_start=7)],
+    ids=["plain", "three widths", "lookahead", "branches"],
 )
 def test_the_loop_copies_no_cache(method, rows):
     target, draft, slots = decoder(4), decoder(2), 96
