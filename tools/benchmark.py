@@ -205,6 +205,8 @@ def _add_every_method(commands) -> None:
     _add_chat_suites(parser)
     add = parser.add_argument
     add("--draft-length", type=positive, default=4, metavar="G", help="of all methods; AdaEDL's is twice it")
+    add("--methods", nargs="+", metavar="NAME", help="of the table, beside plain decoding (default: all)")
+    add("--batch", type=positive, default=1, metavar="B", help="prompts at a time")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
     add("--seed", type=int, default=0, help="of all chance")
 

@@ -41,7 +41,14 @@ def methods(draft_length: int) -> dict[str, sbjax.Method]:
 
 
 def run(options: argparse.Namespace, results: Results, console: Console) -> None:
-    """Measures; see the module."""
+    """Measures; see the module.
+
+    Raises:
+      ValueError: the prompts are no whole batches, or a method is unknown.
+    """
+    if options.report % options.batch:
+        raise ValueError(f"--report {options.report} prompts are no whole batches of {options.batch}")
+    chosen = _chosen(options)
     target, draft = (sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft))
     target.tokenizer.require_same(draft.tokenizer)
     suites = [
@@ -50,15 +57,16 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     ]
     decoders = {
         name: Decoder(target, draft if method.draft_length else None, method)
-        for name, method in methods(options.draft_length).items()
+        for name, method in chosen.items()
     }
     slack = max(decoder.engine.slack for decoder in decoders.values())
     slots = bucket(max(suite.longest for suite in suites) + options.max_new_tokens + slack)
-    times = _step_times(target, draft, decoders, slots, console)
+    times = _step_times(target, draft, decoders, options.batch, slots, console)
     results.put(target_seconds=times[0], draft_seconds=times[1])
     for name, decoder in decoders.items():
         console.print(f"compiling {name}")
-        decoder.run(suites[0].tuning[:1], 2, slots=slots, stop_ids=target.defaults.stop_ids)
+        prompts = suites[0].tuning[:1] * options.batch
+        decoder.run(prompts, 2, slots=slots, stop_ids=target.defaults.stop_ids)
     found = []
     for suite, temperature in itertools.product(suites, options.temperature):
         console.print(f"{suite.name}, temperature {temperature}")
@@ -69,16 +77,29 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         console.print(_table(found[-1]))
 
 
+def _chosen(options: argparse.Namespace) -> dict[str, sbjax.Method]:
+    """The methods that were asked for, and plain decoding."""
+    every = methods(options.draft_length)
+    wanted = ["plain", *(options.methods or every)]
+    if unknown := [name for name in wanted if name not in every]:
+        raise ValueError(f"there is no method {unknown[0]!r}; there are {', '.join(every)}")
+    return {name: method for name, method in every.items() if name in wanted}
+
+
 def _chat(options: argparse.Namespace, chat: bool) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(options), "chat": chat})
 
 
-def _step_times(target, draft, decoders, slots: int, console: Console) -> tuple[dict, dict]:
+def _step_times(target, draft, decoders, rows: int, slots: int, console: Console) -> tuple[dict, dict]:
     """Seconds of a target forward by tokens and of a draft step by branches, medians of a few turns."""
     widths = sorted({width for decoder in decoders.values() for width in decoder.engine.target_widths})
     branches = sorted({1, 2, *(getattr(d.method, "branches", 1) for d in decoders.values())})
-    timers = {("target", w): target_timer(target.model, target.params, w, slots=slots) for w in widths}
-    timers |= {("draft", k): draft_timer(draft.model, draft.params, k, slots=slots) for k in branches}
+    timers = {
+        ("target", w): target_timer(target.model, target.params, w, rows=rows, slots=slots) for w in widths
+    }
+    timers |= {
+        ("draft", k): draft_timer(draft.model, draft.params, k, rows=rows, slots=slots) for k in branches
+    }
     times: dict[tuple[str, int], list[float]] = {key: [] for key in timers}
     for key in turns(list(timers), _TURNS):
         times[key].append(timers[key]())
@@ -94,19 +115,22 @@ def _step_times(target, draft, decoders, slots: int, console: Console) -> tuple[
 def _case(suite: Suite, temperature: float, decoders, target, slots: int, options, times) -> dict[str, Any]:
     """All methods on the reported prompts of a suite, taking turns prompt by prompt."""
     runs: dict[str, list[Run]] = {name: [] for name in decoders}
-    for number, name in enumerate(turns(list(decoders), len(suite.reported))):
-        row = number // len(decoders)
+    for number, name in enumerate(turns(list(decoders), len(suite.reported) // options.batch)):
+        first = number // len(decoders) * options.batch
+        ids = list(range(first, first + options.batch))
+        prompts = [suite.reported[row] for row in ids]
         runs[name].append(
             decoders[name].run(
-                [suite.reported[row]], options.max_new_tokens, slots=slots, temperature=temperature,
-                seed=options.seed, row_ids=[row], stop_ids=target.defaults.stop_ids,
+                prompts, options.max_new_tokens, slots=slots, temperature=temperature, seed=options.seed,
+                row_ids=ids, stop_ids=target.defaults.stop_ids,
             )
         )  # fmt: skip
     rows = {}
     for name, each in runs.items():
         figures = sbjax.summary(add_statistics([run.statistics for run in each]))
         seconds = sum(run.decode_seconds for run in each)
-        modelled = sbjax.run_time(figures, decoders[name].method, times, plain_forwards=figures["tokens"])
+        forwards = sum(max(map(len, run.tokens)) for run in runs["plain"])
+        modelled = sbjax.run_time(figures, decoders[name].method, times, plain_forwards=forwards)
         rows[name] = figures | {
             "seconds": seconds,
             "tokens_a_second": figures["tokens"] / seconds,
@@ -117,12 +141,12 @@ def _case(suite: Suite, temperature: float, decoders, target, slots: int, option
 
 
 def _differences(suite: Suite, target, plain: list[Run], other: list[Run], temperature, slots, seed) -> list:
+    texts = [[text for run in runs for text in run.tokens] for runs in (plain, other)]
     found = [
         explain(
-            target, prompt, one.tokens[0], two.tokens[0], temperature=temperature, seed=seed, row_id=row,
-            slots=slots,
+            target, prompt, one, two, temperature=temperature, seed=seed, row_id=row, slots=slots,
         )
-        for row, (prompt, one, two) in enumerate(zip(suite.reported, plain, other, strict=True))
+        for row, (prompt, one, two) in enumerate(zip(suite.reported, *texts, strict=True))
     ]  # fmt: skip
     return [{"row": row, **each} for row, each in enumerate(found) if each is not None]
 
