@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from replay.predictors import train_predictor
-from replay.recording import LAYERS, record, recording
+from replay.recording import LAYERS, record, recording, weakened
 from replay.replaying import Figures, Recording, quick_compile, replay
 from rich.console import Console
 from rich.progress import track
@@ -119,7 +119,7 @@ def _record(options: argparse.Namespace, console: Console) -> list[_Case]:
         del target, draft
     cases = []
     for name, path in paths.items():
-        arrays = recording(path, None)
+        arrays = weakened(recording(path, None), options.weaken)
         tuning, reported = (
             {key: value[part] for key, value in arrays.items()}
             for part in (slice(0, options.tune), slice(options.tune, None))

@@ -113,3 +113,28 @@ def recording(path: Path, make) -> dict[str, np.ndarray]:
         work.replace(path)
     with np.load(path) as file:
         return dict(file)
+
+
+def weakened(arrays: dict[str, np.ndarray], sigma: float, seed: int = 0) -> dict[str, np.ndarray]:
+    """A recording whose draft is worse: normal noise on its log-probabilities of the recorded ids.
+
+    Args:
+      arrays: a recording.
+      sigma: standard deviation of the noise, in nats; 0 changes nothing.
+      seed: of the noise.
+    """
+    if not sigma:
+        return arrays
+    rows, script = arrays["rows"].astype(np.float64), arrays["script"]
+    worse = rows + sigma * np.random.default_rng(seed).standard_normal(rows.shape)
+    mass = np.log(np.exp(rows).sum(-1, keepdims=True))
+    worse += mass - np.log(np.exp(worse).sum(-1, keepdims=True))
+    order = np.argsort(-worse, -1)
+    rank = np.argsort(order, -1)
+    known = np.minimum(script, RECORDED - 1)
+    moved = np.take_along_axis(rank, known[..., None], -1)[..., 0]
+    return {
+        **arrays,
+        "rows": np.take_along_axis(worse, order, -1).astype(np.float32),
+        "script": np.where(script < RECORDED, moved, script).astype(np.int32),
+    }
