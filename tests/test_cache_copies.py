@@ -42,11 +42,13 @@ def decoder(heads: int) -> DecoderModel:
     return DecoderModel(from_hf_config(config))
 
 
-@pytest.mark.parametrize("rows", [1, 3])
+BRANCHES = SpecBranch(2, branches=3, head_start=7)
+
+
 @pytest.mark.parametrize(
-    "method",
-    [Autoregressive(), SpS(9), Lookahead(2, 3, 2, 4), SpecBranch(2, branches=3, head_start=7)],
-    ids=["plain", "three widths", "lookahead", "branches"],
+    ("method", "rows"),
+    [(Autoregressive(), 3), (SpS(9), 1), (Lookahead(2, 3, 2, 4), 3), (BRANCHES, 1), (BRANCHES, 3)],
+    ids=["plain", "three widths", "lookahead", "branches", "branches of three rows"],
 )
 def test_the_loop_copies_no_cache(method, rows):
     target, draft, slots = decoder(4), decoder(2), 96

@@ -1,6 +1,10 @@
 """The shipped pair and its predictor: branches, cuts and verdicts leave the text as it is."""
 
+import pytest
+
 import sbjax
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
 
 
 def test_branches_with_verdicts_give_the_text_of_plain_decoding():

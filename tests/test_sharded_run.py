@@ -8,6 +8,7 @@ import pytest
 from sbjax import Autoregressive, DecoderModel, Engine, KeyedNoise, Sampling, SpS, from_hf_config, run, start
 from sbjax.mesh import make_mesh, shardings
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
 ROWS = 4
 
 
