@@ -170,8 +170,9 @@ def _add_sampling_cost(commands) -> None:
         nargs="+",
         default=[4],
         metavar="G",
-        help="each is a case, beside plain",
+        help="each is a case of SpS and of SpecBranch, beside plain",
     )
+    add("--branches", type=positive, default=4, metavar="K", help="of SpecBranch")
     add("--turns", type=positive, default=5, help="measurements of each case")
 
 

@@ -27,8 +27,7 @@ from benchmarks.suites import read_suite
 from sbjax.methods import PEARL, AdaEDL, SpecBranch, SpS
 from sbjax.start import bucket
 
-LENGTHS = (3, 4, 5, 6, 8, 10, 12, 15)
-FEW_LENGTHS = (3, 5, 8, 10, 15)
+LENGTHS = (3, 5, 10, 15)
 
 
 class _Case(NamedTuple):
@@ -44,22 +43,18 @@ def settings() -> dict[str, list[sbjax.Method]]:
     """The settings that every method may choose from."""
     grid = itertools.product
     return {
-        "SpS": [SpS(g) for g in (2, *LENGTHS)],
-        "AdaEDL": [
-            AdaEDL(g, threshold=t, target_acceptance=a)
-            for g, t, a in grid((8, 16), (0.2, 0.4, 0.6, 0.75), (0.7, 0.9))
-        ],
-        "PEARL": [PEARL(g) for g in LENGTHS],
+        "SpS": [SpS(g) for g in (2, 3, 4, 6, 8, 12)],
+        "AdaEDL": [AdaEDL(16, threshold=t) for t in (0.2, 0.4, 0.6, 0.75)],
+        "PEARL": [PEARL(g) for g in (*LENGTHS, 8)],
+        "outcomes K=8": [SpecBranch(g, branches=8) for g in (*LENGTHS, 8)],
+        "outcomes K=4": [SpecBranch(g, branches=4) for g in LENGTHS],
         "point": [
-            SpecBranch(g, branches=k, hedge="point", epsilon=e)
-            for g, k, e in grid(FEW_LENGTHS, (4, 8, 16), (0.0, 0.3, 0.6))
+            SpecBranch(g, branches=8, hedge="point", epsilon=e) for g, e in grid(LENGTHS, (0.0, 0.3, 0.6))
         ],
         "point, H-RAD": [
-            SpecBranch(g, branches=k, hedge="point", epsilon=e, features=LAYERS + 1)
-            for g, k, e in grid(FEW_LENGTHS, (8, 16), (0.3, 0.6))
+            SpecBranch(g, branches=8, hedge="point", epsilon=e, features=LAYERS + 1)
+            for g, e in grid((5, 10), (0.3, 0.6))
         ],
-        "outcomes K=4": [SpecBranch(g, branches=4, epsilon=e) for g, e in grid(FEW_LENGTHS, (0.0, 0.3))],
-        "outcomes K=8": [SpecBranch(g, branches=8, epsilon=e) for g, e in grid(FEW_LENGTHS, (0.0, 0.3))],
     }
 
 
@@ -67,29 +62,37 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     """Measures; see the module."""
     cases = _record(options, console)
     quick_compile()
-    choices, found = settings(), []
     predictors, accuracy = {}, {}
     for temperature in options.temperature:
         parts = [case.tuning for case in cases if case.temperature == temperature]
         predictors[temperature], accuracy[str(temperature)] = train_predictor(parts, options.hrad_lengths)
     results.put(predictors=accuracy)
-    runs: dict[tuple, Figures] = {}
-    every = [(name, method) for name, methods in choices.items() for method in methods]
-    for name, method in track(every, "replaying", console=console):
+    keys = list(itertools.product(cases, options.c))
+    found = [{"suite": case.suite, "temperature": case.temperature, "c": c, "rows": []} for case, c in keys]
+    for name, methods in settings().items():
+        runs = _replay_all(name, methods, cases, predictors, console)
+        for entry, (case, c) in zip(found, keys, strict=True):
+            entry["rows"].append(_best(methods, name, case, c, runs))
+            if name.startswith("point"):
+                pearl = next(row for row in entry["rows"] if row["method"] == "PEARL")
+                entry["rows"].append(
+                    _fewest_rollbacks(methods, name, case, c, runs, pearl["tuning_speed_up"])
+                )
+        results.put(cases=found)
+    for entry in found:
+        console.print(_table(entry))
+
+
+def _replay_all(name: str, methods, cases: list[_Case], predictors, console: Console) -> dict[tuple, Figures]:
+    """Every setting of a method on both parts of every case."""
+    runs = {}
+    for method in track(methods, name, console=console):
         for case in cases:
             predictor = predictors[case.temperature] if getattr(method, "features", 0) else None
             for part in ("tuning", "reported"):
                 recorded = Recording.of(getattr(case, part), features=predictor is not None)
                 runs[name, method, case.suite, case.temperature, part] = replay(method, recorded, predictor)
-    for case, c in itertools.product(cases, options.c):
-        rows = [_best(choices[name], name, case, c, runs) for name in choices]
-        pearl = next(row for row in rows if row["method"] == "PEARL")
-        for goal in ("point", "point, H-RAD"):
-            rows.append(_fewest_rollbacks(choices[goal], goal, case, c, runs, pearl["tuning_speed_up"]))
-        found.append({"suite": case.suite, "temperature": case.temperature, "c": c, "rows": rows})
-    results.put(cases=found)
-    for entry in found:
-        console.print(_table(entry))
+    return runs
 
 
 def _record(options: argparse.Namespace, console: Console) -> list[_Case]:

@@ -40,6 +40,10 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         methods = [
             sbjax.Autoregressive(),
             *(sbjax.SpS(draft_length=length) for length in options.draft_length),
+            *(
+                sbjax.SpecBranch(draft_length=length, branches=options.branches)
+                for length in options.draft_length
+            ),
         ]
         cases = [_Case(vocab_size, method, setting) for method in methods for setting in SETTINGS]
         runners = {case: _Rounds(case) for case in cases}
@@ -50,6 +54,7 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
             found.append(
                 {
                     "vocab_size": vocab_size,
+                    "method": _label(case.method),
                     "draft_length": case.method.draft_length,
                     "setting": case.setting,
                     "microseconds_a_round": statistics.median(times[case]) * 1e6,
@@ -98,12 +103,18 @@ class _Rounds:
             self._engine,
             self._params,
             [[1]],
-            [_ROUNDS_AT_MOST * (self._case.method.draft_length + 1)],
+            [_ROUNDS_AT_MOST * (self._engine.trunk_limit + 1)],
             sampling=sbjax.Sampling.create(1, **SETTINGS[self._case.setting]),
             noise=sbjax.KeyedNoise.create(jnp.zeros(1, jnp.uint32), jnp.zeros(1, jnp.uint32)),
         )
         time, _ = seconds(sbjax.run, self._engine, self._params, state, jnp.int32(self._rounds))
         return time / self._rounds
+
+
+def _label(method: sbjax.Method) -> str:
+    settings = [str(method.draft_length)] if method.draft_length else []
+    settings += [f"K={method.branches}"] if method.overlapped else []
+    return f"{type(method).__name__}({', '.join(settings)})"
 
 
 def _table(found: list[dict]) -> Table:
@@ -114,10 +125,10 @@ def _table(found: list[dict]) -> Table:
     table.add_column("method")
     for setting in SETTINGS:
         table.add_column(setting, justify="right")
-    rows: dict[tuple[int, int], list[str]] = {}
+    rows: dict[tuple[int, str], list[str]] = {}
     for case in found:
-        key = (case["vocab_size"], case["draft_length"])
+        key = (case["vocab_size"], case["method"])
         rows.setdefault(key, []).append(f"{case['microseconds_a_round']:,.1f}")
-    for (vocab_size, length), cells in rows.items():
-        table.add_row(f"{vocab_size:,}", f"SpS({length})" if length else "Autoregressive", *cells)
+    for (vocab_size, method), cells in rows.items():
+        table.add_row(f"{vocab_size:,}", method, *cells)
     return table
