@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from kernels_pallas.branch_attention import attention
 from sbjax.cache import KVCache, causal_mask, finite, new_visible, text_visible, write
 from sbjax.indexing import take
-from sbjax.language_model import CacheSpec
 
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
@@ -38,15 +37,6 @@ class SuffixCache:
     def of_one_forward(cls, prefix: KVCache, visible: jax.Array) -> "SuffixCache":
         """A suffix that will hold the tokens of a single forward, at any positions."""
         return cls(prefix=prefix, visible=visible, keys=(), values=(), length=jnp.zeros_like(visible))
-
-    @classmethod
-    def empty(cls, prefix: KVCache, spec: CacheSpec, visible: jax.Array, slots: int) -> "SuffixCache":
-        """An empty suffix with room for ``slots`` tokens that follow each other."""
-        shape = (visible.shape[0], spec.kv_heads, slots, spec.head_dim)
-        buffers = tuple(jnp.zeros(shape, spec.dtype) for _ in range(spec.layers))
-        return cls(
-            prefix=prefix, visible=visible, keys=buffers, values=buffers, length=jnp.zeros_like(visible)
-        )
 
     def attend(
         self, layer, query, key, value, positions, mask=None, *, scale, window=None, softcap=None

@@ -95,8 +95,9 @@ def _run(engine: Engine, params, question: Question, cache, shared, sampling: Sa
     full = question.tokens.shape[1]
     text = SuffixCache.of_one_forward(cache, question.length - 1)
     positions = span(question.length - 1, width)
-    features = getattr(engine.method, "features", 0)
-    out = engine.target.forward(params, question.tokens[:, :width], positions, text, features=features)
+    out = engine.target.forward(
+        params, question.tokens[:, :width], positions, text, features=engine.method.features
+    )
     logits = engine.target.logits(params, out.hidden)[..., : engine.vocab_size]
     picks = log_probs = None
     if engine.rule == "match":

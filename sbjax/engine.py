@@ -73,7 +73,7 @@ class Engine:
                 raise ValueError(
                     f"the {name} has {model.vocab_size} logits for a vocabulary of {self.vocab_size}"
                 )
-        if getattr(self.method, "features", 0):
+        if self.method.features:
             self._check_features()
 
     def _check_features(self) -> None:

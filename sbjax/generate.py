@@ -150,7 +150,7 @@ def _predictor(engine: Engine, target: Model, predictor: Predictor | None) -> di
     if predictor is not None:
         predictor.require_fit(engine, target.params)
         return {"predictor": predictor.params}
-    if features := getattr(engine.method, "features", 0):
+    if features := engine.method.features:
         name = type(engine.method).__name__
         raise ValueError(
             f"{name}(features={features}) needs a predictor (sbjax.load_predictor), or features=0"

@@ -58,23 +58,6 @@ def place_cache(cache: KVCache, home: Home) -> KVCache:
     return jax.device_put(cache, jax.tree.map(sharding, cache))
 
 
-def held(tree: Any) -> tuple[Sharding, ...]:
-    """How the leaves of a tree lie, to be passed to a program as a static argument; see ``keep``."""
-    return tuple(leaf.sharding for leaf in jax.tree.leaves(tree))
-
-
-def keep(tree: Any, shardings: tuple[Sharding, ...]) -> Any:
-    """Lets the leaves of a result lie as those of the input did. Left to itself, XLA chooses other
-    shardings, and the next call of the program compiles again.
-    """
-    leaves, structure = jax.tree.flatten(tree)
-    pinned = [
-        jax.lax.with_sharding_constraint(leaf, sharding) if isinstance(sharding, NamedSharding) else leaf
-        for leaf, sharding in zip(leaves, shardings, strict=True)
-    ]
-    return jax.tree.unflatten(structure, pinned)
-
-
 def _devices(home: Home) -> frozenset[jax.Device] | None:
     if home is None:
         return None

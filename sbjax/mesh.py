@@ -83,8 +83,11 @@ def cache_sharding(mesh: Mesh, rows: int, kv_heads: int) -> NamedSharding:
 
 
 def row_sharding(mesh: Mesh, rows: int, leaf: jax.Array) -> NamedSharding:
-    """Sharding of a small array of a run: its rows on "data" where it has rows and they divide."""
-    by_row = leaf.ndim > 0 and leaf.shape[0] == rows
+    """Sharding of a small array of a run: its rows on "data" where it has rows and they divide.
+
+    An empty array is whole everywhere: XLA gives it back so, wherever it was.
+    """
+    by_row = leaf.ndim > 0 and leaf.shape[0] == rows and leaf.size > 0
     return NamedSharding(mesh, _spec([_where_it_divides(mesh, DATA, rows)] if by_row else []))
 
 

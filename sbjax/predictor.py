@@ -99,7 +99,7 @@ class Predictor:
         Raises:
           ValueError: says what does not fit.
         """
-        name, wanted = type(engine.method).__name__, getattr(engine.method, "features", 0)
+        name, wanted = type(engine.method).__name__, engine.method.features
         if wanted != self.config.features:
             raise ValueError(
                 f"the predictor reads {self.config.features} layers of the target, {name} has "

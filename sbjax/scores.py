@@ -142,11 +142,6 @@ def invalid(logits: jax.Array) -> jax.Array:
     return ~(jnp.all(logits < jnp.inf, -1) & jnp.any(logits > -jnp.inf, -1))
 
 
-def confidence(scores: jax.Array) -> jax.Array:
-    """The softmax of the score rows ``[..., V]`` at their picks: ``[...]`` float32."""
-    return 1 / jnp.exp(scores - scores.max(-1, keepdims=True)).sum(-1)
-
-
 def entropy(scores: jax.Array) -> jax.Array:
     """Entropy in nats of the softmax of the rows ``[..., V]``: ``[...]`` float32."""
     shifted = scores - scores.max(-1, keepdims=True)

@@ -15,31 +15,17 @@ from sbjax import (
     Sampling,
     SpecBranch,
     SpS,
-    from_hf_config,
 )
 from sbjax.cache import KVCache
 from sbjax.engine import create_state
 from sbjax.loops.one_program import run
+from sbjax.testing import small_llama
 
 VOCAB = 11
 
 
 def decoder(heads: int) -> DecoderModel:
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": 16 * heads,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": heads,
-        "num_key_value_heads": 2,
-        "vocab_size": VOCAB,
-        "max_position_embeddings": 512,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "tie_word_embeddings": True,
-    }
-    return DecoderModel(from_hf_config(config))
+    return small_llama(2, width=16 * heads, heads=heads, mlp_width=32, vocab_size=VOCAB, max_length=512)
 
 
 BRANCHES = SpecBranch(2, branches=3, head_start=7)

@@ -28,7 +28,7 @@ from sbjax import (
 )
 from sbjax.engine import RUNNING
 from sbjax.rounds import draft_and_check, finish_overlapped
-from sbjax.testing import TableModel
+from sbjax.testing import TableModel, small_llama
 from sbjax.verification import Outcome
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -159,10 +159,7 @@ def test_no_verdict_changes_the_text():
 @pytest.fixture(scope="module")
 def decoders():
     """A tiny random decoder as target, and a draft that is nearly the same."""
-    config = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
-    config |= {"vocab_size": 20, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4}
-    config |= {"num_hidden_layers": 1, "num_key_value_heads": 1, "hidden_act": "silu"}
-    model = sbjax.DecoderModel(sbjax.from_hf_config(config))
+    model = small_llama(1, width=16, heads=2, kv_heads=1, mlp_width=24, vocab_size=20, max_length=64)
     params = jax.tree.map(lambda leaf: 4 * leaf, model.init(0))
     near = jax.tree.map(lambda leaf, other: leaf + 0.4 * other, params, model.init(1))
     return Model(model, params), Model(model, near)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbjax import scores as plain
-from sbjax.scores import Sampling, confidence, invalid, log_probability, pick
+from sbjax.scores import Sampling, alternatives, entropy, invalid, log_probability, pick
 from sbjax.testing import next_law
 
 cut, distribution, score = jax.jit(plain.cut), jax.jit(plain.distribution), jax.jit(plain.score)
@@ -175,11 +175,45 @@ def test_one_bad_entry_is_found_anywhere_in_a_row(shape):
         np.testing.assert_array_equal(jax.jit(invalid)(logits), rows % 2 == 0)
 
 
+def confidence(scores):
+    """What ``alternatives`` says of the pick."""
+    return alternatives(scores, pick(scores), 0)[0]
+
+
 def test_confidence_is_the_softmax_at_the_pick():
     scores = random_logits(5)
     reference = jax.nn.softmax(scores, -1).max(-1)
     np.testing.assert_allclose(confidence(scores), reference, rtol=1e-6)
     assert confidence(jnp.array([0.0, -jnp.inf, 0.0])).item() == 0.5
+
+
+def test_alternatives_are_the_best_other_tokens_with_their_probabilities():
+    scores = np.array(random_logits(4))
+    scores[0, 0, 3:] = -np.inf  # a cut row: two others are left
+    token = np.array(pick(jnp.asarray(scores)))
+    token[1, 0] = 7  # under the other rules the token need not be the best
+    found, ids, chances = alternatives(jnp.asarray(scores), jnp.asarray(token), 4)
+    law = np.exp(scores - scores.max(-1, keepdims=True))
+    law = law / law.sum(-1, keepdims=True)
+    for row in np.ndindex(scores.shape[:2]):
+        np.testing.assert_allclose(found[row], law[row][token[row]], rtol=1e-5)
+        order = [i for i in np.argsort(-scores[row], kind="stable") if i != token[row] and law[row][i] > 0]
+        wanted = (order + [-1] * 4)[:4]
+        assert ids[row].tolist() == wanted
+        np.testing.assert_allclose(chances[row], [law[row][i] if i >= 0 else 0 for i in wanted], rtol=1e-5)
+
+
+def test_alternatives_of_a_small_vocabulary_are_filled_up():
+    _, ids, chances = alternatives(jnp.array([[0.0, 1.0, 1.0]]), jnp.array([1], jnp.int32), 5)
+    assert ids.tolist() == [[2, 0, -1, -1, -1]] and not chances[0, 2:].any()
+
+
+def test_entropy_is_in_nats_and_knows_cut_rows():
+    scores = random_logits(6)
+    law = np.asarray(jax.nn.softmax(scores, -1), np.float64)
+    np.testing.assert_allclose(entropy(scores), -(law * np.log(law)).sum(-1), rtol=1e-5)
+    flat = jnp.where(jnp.arange(8) < 4, 2.5, -jnp.inf)
+    assert entropy(flat).item() == pytest.approx(np.log(4), rel=1e-6)
 
 
 def test_log_probabilities_know_no_settings():

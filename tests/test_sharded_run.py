@@ -1,36 +1,31 @@
 """One program where its parameters are: on one device, compiled once, and on a mesh, with the same text."""
 
+import collections
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sbjax import Autoregressive, DecoderModel, Engine, KeyedNoise, Sampling, SpS, from_hf_config, run, start
+from sbjax import (
+    PEARL,
+    Autoregressive,
+    Engine,
+    KeyedNoise,
+    Sampling,
+    SpS,
+    run,
+    start,
+)
 from sbjax.mesh import make_mesh, shardings
+from sbjax.testing import small_llama
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 ROWS = 4
+COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 
-def model(layers: int, heads: int = 4) -> DecoderModel:
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": 2,
-        "vocab_size": 61,
-        "max_position_embeddings": 128,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "tie_word_embeddings": True,
-    }
-    return DecoderModel(from_hf_config(config))
-
-
-TARGET, DRAFT = model(2), model(1)
+TARGET, DRAFT = small_llama(2), small_llama(1)
 
 
 def text(method, place) -> np.ndarray:
@@ -65,10 +60,17 @@ def test_one_device_bound_parameters(plain):
     np.testing.assert_array_equal(bound, plain)
 
 
-def test_a_mesh_gives_the_same_text(plain):
+def test_a_mesh_gives_the_same_text_from_one_compilation(plain):
     mesh = make_mesh(data=2, model=2, devices=jax.devices()[:4])
 
     def place(which, params):
         return jax.device_put(params, shardings(which, mesh))
 
-    np.testing.assert_array_equal(text(SpS(3), place), plain)
+    compiled = collections.Counter()
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.update([event]))
+    for method in (SpS(3), PEARL(2)):  # with and without arrays that are empty
+        np.testing.assert_array_equal(text(method, place), plain)
+        before = compiled[COMPILATION]
+        assert before > 0
+        np.testing.assert_array_equal(text(method, place), plain)
+        assert compiled[COMPILATION] == before

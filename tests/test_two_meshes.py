@@ -8,35 +8,18 @@ import numpy as np
 import pytest
 from jax._src.array import ArrayImpl
 
-from sbjax import DecoderModel, Engine, KeyedNoise, Model, Sampling, from_hf_config, generate, run, start
+from sbjax import Engine, KeyedNoise, Model, Sampling, generate, run, start
 from sbjax.engine import RUNNING
 from sbjax.loops import two_meshes
 from sbjax.mesh import make_mesh, shardings
 from sbjax.methods import PEARL, SpecBranch, SpS
+from sbjax.testing import small_llama
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 ROWS = 4
 
 
-def model(layers: int) -> DecoderModel:
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "vocab_size": 61,
-        "max_position_embeddings": 128,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "tie_word_embeddings": True,
-    }
-    return DecoderModel(from_hf_config(config))
-
-
-TARGET, DRAFT = model(2), model(1)
+TARGET, DRAFT = small_llama(2, kv_heads=4), small_llama(1, kv_heads=4)
 PARAMS = {"target": TARGET.init(0), "draft": DRAFT.init(1)}
 METHODS = {"PEARL": PEARL(2), "outcomes": SpecBranch(2, branches=3, epsilon=0.05)}
 

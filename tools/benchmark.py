@@ -13,7 +13,8 @@ import importlib
 import sys
 from pathlib import Path
 
-from command_line.flags import first_line, positive
+from command_line.exits import guarded
+from command_line.flags import positive
 
 MODULES = {
     "floor": "floor",
@@ -36,18 +37,15 @@ def main(arguments: list[str] | None = None) -> int:
     from command_line.tables import make_console
 
     module = importlib.import_module(f"benchmarks.{MODULES[options.benchmark]}")
-    try:
+
+    def work() -> int:
         results = Results(options.out, options.benchmark, options)
         module.run(options, results, make_console())
         results.finish()
-    except (ValueError, OSError) as error:
-        print(f"benchmark: {first_line(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"benchmark: interrupted; what was measured is in {options.out}", file=sys.stderr)
-        return 130
-    print(options.out)
-    return 0
+        print(options.out)
+        return 0
+
+    return guarded("benchmark", work, interrupted=f"interrupted; what was measured is in {options.out}")
 
 
 def _work(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import statistics
 import sys
 
 from command_line import flags
+from command_line.exits import guarded
 
 PROMPTS = (
     "class Stack:\n    def __init__(self):\n        self._items = []\n\n    def push(self, item):\n",
@@ -26,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     console = make_console()
 
-    try:
+    def work() -> int:
         if options.target is None:
             target, draft = sbjax.load_default_pair()
         else:
@@ -42,12 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
             repeats=options.repeats,
         )
         return report(compared, options.draft_length, console)
-    except (ValueError, OSError) as error:
-        print(f"demo: {flags.first_line(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("demo: interrupted", file=sys.stderr)
-        return 130
+
+    return guarded("demo", work)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

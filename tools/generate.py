@@ -15,25 +15,15 @@ import sys
 from pathlib import Path
 
 from command_line import flags
+from command_line.exits import guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     # Imported late so that --help is quick.
-    import jax
     from command_line.continuations import run
 
-    try:
-        return run(options)
-    except (ValueError, OSError) as error:
-        print(f"generate: {flags.first_line(error)}", file=sys.stderr)
-        return 1
-    except jax.errors.JaxRuntimeError as error:
-        print(f"generate: {flags.first_line(error)} (out of memory? try a smaller --batch)", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("generate: interrupted", file=sys.stderr)
-        return 130
+    return guarded("generate", lambda: run(options), memory="a smaller --batch")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from command_line import flags
+from command_line.exits import Interrupted, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     from sbjax.trace import Trace
 
-    try:
+    def work() -> int:
         if not options.no_png:
             png.require()
         if options.trace is None:
@@ -33,16 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
             trace = Trace.load(options.trace)
         for path in draw(trace, options):
             print(path)
-    except (ValueError, OSError) as error:
-        print(f"trace_view: {flags.first_line(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("trace_view: interrupted", file=sys.stderr)
-        return 130
-    interrupted = options.trace is None and any(row.finish_reason == "interrupted" for row in trace.rows)
-    if interrupted:
-        print("trace_view: interrupted; what was there is drawn", file=sys.stderr)
-    return 130 if interrupted else 0
+        if options.trace is None and any(row.finish_reason == "interrupted" for row in trace.rows):
+            raise Interrupted("interrupted; what was there is drawn")
+        return 0
+
+    return guarded("trace_view", work)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

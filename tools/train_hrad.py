@@ -21,29 +21,20 @@ import sys
 from pathlib import Path
 
 from command_line import flags
+from command_line.exits import guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     # Imported late so that --help is quick.
-    import jax
-    from hrad_training.job import Interrupted, run
+    from hrad_training.job import run
     from rich.console import Console
 
-    console = Console(stderr=True, quiet=options.quiet)
-    try:
-        report = run(options, console)
-    except (ValueError, OSError, FloatingPointError) as error:
-        print(f"train_hrad: {flags.first_line(error)}", file=sys.stderr)
-        return 1
-    except jax.errors.JaxRuntimeError as error:
-        print(f"train_hrad: {flags.first_line(error)} (out of memory? try a smaller --rows)", file=sys.stderr)
-        return 1
-    except (Interrupted, KeyboardInterrupt) as stopped:
-        print(f"train_hrad: {stopped or 'interrupted'}", file=sys.stderr)
-        return 130
-    print(json.dumps(report, indent=2))
-    return 0
+    def work() -> int:
+        print(json.dumps(run(options, Console(stderr=True, quiet=options.quiet)), indent=2))
+        return 0
+
+    return guarded("train_hrad", work, memory="a smaller --rows")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

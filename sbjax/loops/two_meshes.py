@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Sharding
 
 from sbjax import hrad
 from sbjax.branching import Branches, propose
 from sbjax.cache import KVCache
 from sbjax.checking import Checked, Question, check
 from sbjax.engine import Engine, State
-from sbjax.home import Home, held, home_of, keep, place, place_cache
+from sbjax.home import home_of, place, place_cache
 from sbjax.indexing import span
 from sbjax.language_model import Params
 from sbjax.rounds import finish_overlapped, line_trunk, question, round_noise
@@ -66,26 +65,25 @@ def run(engine: Engine, params: dict[str, Params], state: State, max_rounds: int
     refuse(engine)
     homes = {name: home_of(params[name]) for name in ("target", "draft")}
     rows = state.text.shape[0]
-    fixed = _cross((state.sampling, state.noise), homes["target"], rows)
+    fixed = place((state.sampling, state.noise), homes["target"], rows)
     predictor = params.get("predictor")
-    sides = {name: predictor and _cross(predictor, home, -1) for name, home in homes.items()}
+    sides = {name: predictor and place(predictor, home, -1) for name, home in homes.items()}
     theirs = {"target": params["target"], "predictor": sides["target"]}
     cache, state = state.target, state.replace(target=None)
-    lie = {"target": held(cache), "draft": held(state)}
     asked, running = _ask(engine, state), collections.deque()
     for _ in range(int(max_rounds)):
-        here = _cross(asked, homes["target"], rows)
-        answer, cache = _answer(engine, lie["target"], theirs, here, cache, *fixed)
+        here = place(asked, homes["target"], rows)
+        answer, cache = _answer(engine, theirs, here, cache, *fixed)
         branches = _propose(engine, params["draft"], state)
-        answer = _cross(answer, homes["draft"], rows)
-        state, asked, alive = _finish(engine, lie["draft"], sides["draft"], state, branches, answer)
+        answer = place(answer, homes["draft"], rows)
+        state, asked, alive = _finish(engine, sides["draft"], state, branches, answer)
         running.append(alive)
         if len(running) >= RUN_AHEAD and not host_read(running.popleft()):
             break
     # The flags that are left are not needed, but no round may be under way when the caller goes on.
     for alive in running:
         host_read(alive)
-    cache = cache.with_length(_cross(state.length - 1, homes["target"], rows))
+    cache = cache.with_length(place(state.length - 1, homes["target"], rows))
     return state.replace(target=place_cache(cache, homes["target"]))
 
 
@@ -102,21 +100,15 @@ def refuse(engine: Engine) -> None:
         )
 
 
-def _cross(tree: Any, home: Home, rows: int) -> Any:
-    """Moves small arrays to another side, without waiting for them."""
-    return place(tree, home, rows)
-
-
 @functools.partial(jax.jit, static_argnames=("engine",))
 def _ask(engine: Engine, state: State) -> Question:
     """What the target is asked first."""
     return question(state, line_trunk(engine, state))
 
 
-@functools.partial(jax.jit, static_argnames=("engine", "lies"), donate_argnames=("cache",))
+@functools.partial(jax.jit, static_argnames=("engine",), donate_argnames=("cache",))
 def _answer(
     engine: Engine,
-    lies: tuple[Sharding, ...],
     params: dict[str, Params],
     asked: Question,
     cache: KVCache,
@@ -129,7 +121,7 @@ def _answer(
     checked, cache = check(engine, params["target"], asked, cache, shared, sampling)
     outcome = match(checked.picks, Trunk(asked.tokens[:, 1:], asked.trunk, None))
     logits = hrad.target_logits(engine, params, checked.features, outcome)
-    return _Answer(outcome, checked._replace(picks=None, features=None), logits), keep(cache, lies)
+    return _Answer(outcome, checked._replace(picks=None, features=None), logits), cache
 
 
 @functools.partial(jax.jit, static_argnames=("engine",))
@@ -139,10 +131,9 @@ def _propose(engine: Engine, params: Params, state: State) -> Branches:
     return propose(engine, params, state, shared)[0]
 
 
-@functools.partial(jax.jit, static_argnames=("engine", "lies"), donate_argnames=("state",))
+@functools.partial(jax.jit, static_argnames=("engine",), donate_argnames=("state",))
 def _finish(
     engine: Engine,
-    lies: tuple[Sharding, ...],
     predictor: Params | None,
     state: State,
     branches: Branches,
@@ -152,4 +143,4 @@ def _finish(
     state = finish_overlapped(
         engine, predictor, state, branches, answer.checked, answer.outcome, answer.logits
     )
-    return keep(state, lies), question(state, line_trunk(engine, state)), jnp.any(state.alive)
+    return state, question(state, line_trunk(engine, state)), jnp.any(state.alive)

@@ -12,10 +12,12 @@ class Method(Protocol):
     Attributes:
       draft_length: ``G``, draft steps a round; 0 means that no draft model is needed.
       overlapped: whether draft and target work at the same time, on the line of the round before.
+      features: how many of the target's last layers the policy looks at; 0 is none.
     """
 
     draft_length: int
     overlapped: bool
+    features: int
 
 
 @runtime_checkable
@@ -58,12 +60,10 @@ class OverlappedMethod(Method, Protocol):
     Attributes:
       branches: ``K``, the main branch and at most ``K - 1`` hedges.
       line_length: ``C``, tokens that a line can hold, at least ``G``.
-      features: how many of the target's last layers the policy looks at; 0 is none.
     """
 
     branches: int
     line_length: int
-    features: int
 
     def hedge_values(self, confidence: jax.Array, chances: jax.Array, trunk: jax.Array) -> jax.Array:
         """Values of the possible hedges of one row: the largest ``K - 1`` become branches.

@@ -11,6 +11,12 @@ def integer(name: str, value, least: int, hint: str = "") -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}{hint}")
 
 
+def draft_length(value) -> None:
+    """Raises ValueError unless ``value`` is a positive integer or "auto"."""
+    if value != "auto":
+        integer("draft_length", value, 1, "; use Autoregressive() for 0")
+
+
 def number(name: str, value, low: float, high: float) -> None:
     """Raises ValueError unless ``value`` is a number in ``[low, high]``."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -48,6 +48,7 @@ class Lookahead:
 
     draft_length: ClassVar[int] = 0
     overlapped: ClassVar[bool] = False
+    features: ClassVar[int] = 0
     window: int = 7
     ngram: int = 5
     guesses: int = 7

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from sbjax.methods.checks import integer
+from sbjax.methods.checks import draft_length
 
 
 class Overlapped:
@@ -16,8 +16,7 @@ class Overlapped:
     features: int = 0
 
     def __post_init__(self):
-        if self.draft_length != "auto":
-            integer("draft_length", self.draft_length, 1, "; use Autoregressive() for 0")
+        draft_length(self.draft_length)
 
     @property
     def line_length(self) -> int:

@@ -1,19 +1,20 @@
 """What serial methods do if they do nothing of their own."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from sbjax.methods.checks import integer
+from sbjax.methods.checks import draft_length
 
 
 class Serial:
     """A chain of constant length, nothing remembered (see ``base.SerialMethod``)."""
 
+    features: ClassVar[int] = 0
+
     def __post_init__(self):
-        if self.draft_length != "auto":
-            integer("draft_length", self.draft_length, 1, "; use Autoregressive() for 0")
+        draft_length(self.draft_length)
 
     @property
     def trunk_length(self) -> int:

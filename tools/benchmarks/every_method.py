@@ -17,10 +17,10 @@ import sbjax
 from benchmarks.decoding import Decoder, Run, add_statistics
 from benchmarks.near_ties import explain
 from benchmarks.results import Results
+from benchmarks.step_times import by_model, measure
 from benchmarks.suites import Suite, read_suite
 from sbjax.methods import PEARL, AdaEDL, Autoregressive, Lookahead, PromptLookup, SpecBranch, SpS
 from sbjax.start import bucket
-from sbjax.step_timing import draft_timer, target_timer
 
 _TURNS = 3
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     slack = max(decoder.engine.slack for decoder in decoders.values())
     slots = bucket(max(suite.longest for suite in suites) + options.max_new_tokens + slack)
     times = _step_times(target, draft, decoders, options.batch, slots, console)
-    results.put(target_seconds=times[0], draft_seconds=times[1])
+    results.put(target_seconds=times["target"], draft_seconds=times["draft"])
     for name, decoder in decoders.items():
         console.print(f"compiling {name}")
         prompts = suites[0].tuning[:1] * options.batch
@@ -71,7 +71,15 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     for suite, temperature in itertools.product(suites, options.temperature):
         console.print(f"{suite.name}, temperature {temperature}")
         found.append(
-            _case(suite, temperature, decoders, target, slots, options, sbjax.StepTimes.from_tables(*times))
+            _case(
+                suite,
+                temperature,
+                decoders,
+                target,
+                slots,
+                options,
+                sbjax.StepTimes.from_tables(times["target"], times["draft"]),
+            )
         )
         results.put(cases=found)
         console.print(_table(found[-1]))
@@ -90,26 +98,12 @@ def _chat(options: argparse.Namespace, chat: bool) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(options), "chat": chat})
 
 
-def _step_times(target, draft, decoders, rows: int, slots: int, console: Console) -> tuple[dict, dict]:
-    """Seconds of a target forward by tokens and of a draft step by branches, medians of a few turns."""
-    widths = sorted({width for decoder in decoders.values() for width in decoder.engine.target_widths})
-    branches = sorted({1, 2, *(getattr(d.method, "branches", 1) for d in decoders.values())})
-    timers = {
-        ("target", w): target_timer(target.model, target.params, w, rows=rows, slots=slots) for w in widths
-    }
-    timers |= {
-        ("draft", k): draft_timer(draft.model, draft.params, k, rows=rows, slots=slots) for k in branches
-    }
-    times: dict[tuple[str, int], list[float]] = {key: [] for key in timers}
-    for key in turns(list(timers), _TURNS):
-        times[key].append(timers[key]())
-    medians = {key: sorted(each)[_TURNS // 2] for key, each in times.items()}
-    for (model, width), value in medians.items():
-        console.print(f"{model}, {width}: {value * 1e3:.0f} ms")
-    return tuple(
-        {str(w): value for (model, w), value in medians.items() if model == name}
-        for name in ("target", "draft")
-    )
+def _step_times(target, draft, decoders, rows: int, slots: int, console: Console) -> dict[str, dict]:
+    """Seconds of a target forward by tokens and of a draft step by branches, for what the methods use."""
+    widths = {width for decoder in decoders.values() for width in decoder.engine.target_widths}
+    branches = {1, 2, *(getattr(decoder.method, "branches", 1) for decoder in decoders.values())}
+    models, wanted = {"target": target, "draft": draft}, {"target": widths, "draft": branches}
+    return by_model(measure(models, wanted, rows, slots, _TURNS, console))
 
 
 def _case(suite: Suite, temperature: float, decoders, target, slots: int, options, times) -> dict[str, Any]:

@@ -5,6 +5,7 @@ All widths take turns. A step is timed in a compiled loop of what rounds run (``
 
 import argparse
 import statistics
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +22,53 @@ LABELS = {"target": "target forward, {} tokens", "draft": "draft step, {} branch
 
 def run(options: argparse.Namespace, results: Results, console: Console) -> None:
     """Measures; see the module."""
-    timers = _timers(options, console)
-    times: dict[tuple[str, int], list[float]] = {name: [] for name in timers}
-    for name in turns(list(timers), options.turns):
-        times[name].append(timers[name]())
-        results.put(turns=_by_model(times))
-    medians = {name: statistics.median(each) for name, each in times.items()}
-    tables = _by_model(medians)
+    models = {name: sbjax.load(Path(getattr(options, name)), options.dtype) for name in LABELS}
+    widths = {"target": options.widths, "draft": options.branches}
+    medians = measure(
+        models, widths, options.rows, options.slots, options.turns, console,
+        on_turn=lambda times: results.put(turns=by_model(times)),
+    )  # fmt: skip
+    tables = by_model(medians)
     results.put(target_seconds=tables["target"], draft_seconds=tables["draft"])
     if {("target", 1), ("draft", 1)} <= medians.keys():
         results.put(c=medians["target", 1] / medians["draft", 1])
     console.print(_table(medians, results.content.get("c")))
 
 
-def _timers(options: argparse.Namespace, console: Console) -> dict[tuple[str, int], Timer]:
-    """A compiled loop for each width of each model."""
-    found = {}
-    for name, make, widths in (
-        ("target", target_timer, options.widths),
-        ("draft", draft_timer, options.branches),
-    ):
-        loaded = sbjax.load(Path(getattr(options, name)), options.dtype)
-        for width in sorted(set(widths)):
+def measure(
+    models: Mapping[str, sbjax.Model],
+    widths: Mapping[str, Iterable[int]],
+    rows: int,
+    slots: int,
+    count: int,
+    console: Console,
+    on_turn: Callable[[dict], Any] = lambda times: None,
+) -> dict[tuple[str, int], float]:
+    """Median seconds of a step, by model and width.
+
+    Args:
+      models: "target" and "draft".
+      widths: for each of them, tokens or branches a row.
+      rows: ``B``.
+      slots: of the caches.
+      count: turns.
+      console: says what is being compiled.
+      on_turn: called with all times so far.
+    """
+    timers: dict[tuple[str, int], Timer] = {}
+    for name, make in (("target", target_timer), ("draft", draft_timer)):
+        for width in sorted(set(widths[name])):
             console.print(f"compiling: {LABELS[name].format(width)}")
-            found[name, width] = make(
-                loaded.model, loaded.params, width, rows=options.rows, slots=options.slots
-            )
-    return found
+            model = models[name]
+            timers[name, width] = make(model.model, model.params, width, rows=rows, slots=slots)
+    times: dict[tuple[str, int], list[float]] = {name: [] for name in timers}
+    for name in turns(list(timers), count):
+        times[name].append(timers[name]())
+        on_turn(times)
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
-def _by_model(values: dict[tuple[str, int], Any]) -> dict[str, dict[str, Any]]:
+def by_model(values: dict[tuple[str, int], Any]) -> dict[str, dict[str, Any]]:
     """Values of (model, width) as one table a model, with names for a JSON file."""
     return {
         name: {str(width): value for (of, width), value in values.items() if of == name} for name in LABELS

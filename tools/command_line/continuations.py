@@ -3,13 +3,12 @@
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
-from rich import progress
 from rich.console import Console
 
 import sbjax
+from command_line.bars import bar_of
 from command_line.flags import given
 from command_line.output import Output
 from command_line.pairs import Pair, plan_pair
@@ -108,12 +107,12 @@ def _run_batches(request: Request, output: Output, console: Console) -> int:
     runs: list[dict[str, Any]] = []
     reasons: set[str] = set()
     try:
-        with _bar(request, console) as advance:
+        with _bar(request, console) as done:
             for first in range(0, len(request.ids), request.options.batch):
                 result = _batch(request, first, output)
                 runs.append({**result.statistics, "seconds": result.decode_seconds})
                 reasons |= {generation.finish_reason for generation in result.generations}
-                advance(len(result.generations) // request.options.samples)
+                done(min(first + request.options.batch, len(request.ids)))
                 if "interrupted" in reasons:
                     raise KeyboardInterrupt
     finally:
@@ -169,17 +168,10 @@ def _record(request: Request, row: int) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _bar(request: Request, console: Console) -> Iterator[Any]:
+def _bar(request: Request, console: Console) -> contextlib.AbstractContextManager:
     """A progress bar over the prompts; none for a single batch, nor beside a stream."""
-    columns = (progress.TextColumn("prompts"), progress.BarColumn(), progress.MofNCompleteColumn())
-    times = (progress.TimeElapsedColumn(), progress.TimeRemainingColumn())
-    hidden = len(request.ids) <= request.options.batch or request.options.stream or not console.is_terminal
-    with progress.Progress(
-        *columns, *times, console=console, disable=hidden, redirect_stdout=console.file.isatty()
-    ) as bar:
-        task = bar.add_task("", total=len(request.ids))
-        yield lambda count: bar.advance(task, count)
+    hidden = len(request.ids) <= request.options.batch or request.options.stream
+    return bar_of("prompts", len(request.ids), console, hidden=hidden)
 
 
 def _report(request: Request, runs: list[dict[str, Any]], console: Console) -> None:

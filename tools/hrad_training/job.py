@@ -6,11 +6,12 @@ import itertools
 from typing import Any
 
 import numpy as np
+from command_line.bars import bar_of
+from command_line.exits import Interrupted
 from rich.console import Console
 
 import sbjax
 from hrad_training import evaluation, recording, training
-from hrad_training.bars import bar_of
 from hrad_training.examples import Examples, split
 from hrad_training.prompts import Prompts
 from hrad_training.records import RecordFile, record_dtype
@@ -21,10 +22,6 @@ from sbjax.language_model import Params
 from sbjax.predictor import SETTINGS
 
 _VARIANTS = {"confidences": ("line",), "features": ("target",), "both": ("target", "line")}
-
-
-class Interrupted(Exception):
-    """The recording was asked to stop; the message says what is there."""
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -71,7 +68,8 @@ def record_all(options: argparse.Namespace, setup: Setup, prompts: Prompts, cons
     dtype = record_dtype(setup.method.features, setup.width, setup.method.line_length)
     file = RecordFile(options.work, _settings(options, setup, prompts), dtype)
     batches = [jobs[first : first + options.rows] for first in range(0, len(jobs), options.rows)]
-    with Interrupt() as interrupt, bar_of("recording", len(batches), console, "{task.fields[note]}") as bar:
+    shown = bar_of("recording", len(batches), console, note="{task.fields[note]}")
+    with Interrupt() as interrupt, shown as bar:
         bar(file.batches, "")
         for batch in batches[file.batches :]:
             found = recording.record(
@@ -144,7 +142,7 @@ def train_all(
     }
     for name, networks in _VARIANTS.items():
         initial = {"line": found["confidences"]["line"]} if name == "both" else None
-        with bar_of(name, course.epochs, console, "validation loss {task.fields[note]}") as bar:
+        with bar_of(name, course.epochs, console, note="validation loss {task.fields[note]}") as bar:
             found[name], history = training.train(parts, config, networks, courses[name], bar, initial)
         report[name] = evaluation.measure(found[name], parts["test"]) | {"best_epoch": history["best_epoch"]}
     return found, report

@@ -26,7 +26,7 @@ class Figures:
       hits: rounds that a branch survived.
       accepted: drafted tokens that were accepted.
       tested: drafted tokens that were tested.
-      overlapped: whether draft and target work at the same time.
+      method: the policy.
     """
 
     tokens: int
@@ -38,17 +38,15 @@ class Figures:
     hits: int
     accepted: int
     tested: int
-    overlapped: bool
-
-    def time(self, c: float) -> float:
-        """With each model on a device of its own, in draft steps (``docs/time_model.md``)."""
-        if not self.overlapped:
-            return self.rounds * c + self.steps
-        return self.rounds * max(c, self.steps / max(1, self.rounds))
+    method: sbjax.Method
 
     def speed_up(self, c: float) -> float:
-        """Over plain decoding, which takes ``c`` a token."""
-        return self.tokens * c / self.time(c)
+        """Over plain decoding, with each model on a device of its own and ``t_target = c t_draft``."""
+        # At one ratio all widths cost the same, so that of the rounds need not be known.
+        counters = {"target_forwards_by_width": {2: self.rounds}, "draft_forwards": self.steps}
+        times = sbjax.StepTimes.from_ratio(c)
+        time = sbjax.run_time(counters, self.method, times, plain_forwards=self.tokens)
+        return time.plain / time.two_devices
 
     def summary(self, c: float) -> dict[str, float]:
         """What a table shows."""
@@ -113,7 +111,7 @@ def replay(method: sbjax.Method, recorded: Recording, predictor=None) -> Figures
         hits=int(counters.hits_main.sum() + counters.hits_hedge.sum()),
         accepted=int(counters.accepted.sum()),
         tested=int(counters.tested.sum()),
-        overlapped=method.overlapped,
+        method=method,
         **total,
     )
 

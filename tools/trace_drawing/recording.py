@@ -2,9 +2,9 @@
 
 import argparse
 
+from command_line.bars import bar_of
 from command_line.flags import given
 from command_line.pairs import plan_pair
-from rich import progress
 from rich.console import Console
 
 import sbjax
@@ -21,12 +21,9 @@ def record(options: argparse.Namespace) -> sbjax.Trace:
     plan = plan_pair(options)
     with console.status("loading the models"):
         pair = plan.load()
-    columns = (progress.TextColumn("tokens"), progress.BarColumn(), progress.MofNCompleteColumn())
-    times = (progress.TimeElapsedColumn(), progress.TimeRemainingColumn())
     settings = {**pair.sampling, **given(temperature=options.temperature)}
-    with progress.Progress(*columns, *times, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=options.max_new_tokens * len(options.prompt))
-        recorder = sbjax.Recorder(lambda emitted: bar.update(task, completed=emitted))
+    with bar_of("tokens", options.max_new_tokens * len(options.prompt), console) as bar:
+        recorder = sbjax.Recorder(bar)
         result = sbjax.generate(
             pair.target,
             list(options.prompt),
