@@ -10,8 +10,9 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from kernels_pallas import adopt as kernel
 from kernels_pallas.branch_attention import attention
-from sbjax.cache import KVCache, causal_mask, finite, new_visible, text_visible, write
+from sbjax.cache import KVCache, causal_mask, finite, new_visible, text_start
 from sbjax.indexing import take
 
 
@@ -47,8 +48,9 @@ class SuffixCache:
         key, value = (finite(jnp.swapaxes(new, 1, 2), dtype) for new in (key, value))
         mask = jnp.broadcast_to(causal_mask(tokens) if mask is None else mask, (rows, tokens, tokens))
         if len(self.keys) > layer:
-            keys, values = (
-                write(old[layer], new, self.length) for old, new in ((self.keys, key), (self.values, value))
+            # A suffix is small and mapped over branches: nothing a kernel would gain anything on.
+            keys, values = kernel.adopt(
+                self.keys[layer], self.values[layer], key, value, self.length, implementation="reference"
             )
             visible = self._suffix_visible(mask, positions, keys.shape[2], window)
         else:
@@ -57,7 +59,8 @@ class SuffixCache:
             query,
             self.prefix.keys[layer],
             self.prefix.values[layer],
-            text_visible(self.visible, positions, self.prefix.keys[layer].shape[2], window),
+            text_start(positions, window),
+            jnp.broadcast_to(self.visible[:, None], positions.shape),
             keys,
             values,
             visible,
@@ -98,12 +101,13 @@ def adopt(prefix: KVCache, suffix: SuffixCache, start: jax.Array, slots: jax.Arr
       The prefix with the tokens at ``start``; those past its end are dropped.
     """
 
-    def written(old, new):
-        if slots is not None:
-            new = jnp.swapaxes(take(jnp.swapaxes(new, 1, 2), slots), 1, 2)
-        return write(old, new, start)
+    def chosen(new):
+        return new if slots is None else jnp.swapaxes(take(jnp.swapaxes(new, 1, 2), slots), 1, 2)
 
-    return prefix.replace(
-        keys=tuple(map(written, prefix.keys, suffix.keys)),
-        values=tuple(map(written, prefix.values, suffix.values)),
-    )
+    new = zip(map(chosen, suffix.keys), map(chosen, suffix.values), strict=True)
+    layers = [
+        kernel.adopt(*old, *added, start)
+        for old, added in zip(zip(prefix.keys, prefix.values, strict=True), new, strict=True)
+    ]
+    keys, values = zip(*layers, strict=True) if layers else ((), ())
+    return prefix.replace(keys=keys, values=values)

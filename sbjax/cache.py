@@ -9,6 +9,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from kernels_pallas.adopt import adopt
 from kernels_pallas.branch_attention import attention
 from sbjax.language_model import CacheSpec
 
@@ -84,16 +85,15 @@ class KVCache:
             query,
             self.keys[layer],
             self.values[layer],
-            text_visible(self.length, positions, self.keys[layer].shape[2], window),
+            text_start(positions, window),
+            jnp.broadcast_to(self.length[:, None], positions.shape),
             key,
             value,
             new_visible(mask, positions, window),
             scale=scale,
             softcap=softcap,
         )
-        offset = after(self.length, out)
-        keys = write(self.keys[layer], key, offset)
-        values = write(self.values[layer], value, offset)
+        keys, values = adopt(self.keys[layer], self.values[layer], key, value, after(self.length, out))
         cache = self.replace(
             keys=(*self.keys[:layer], keys, *self.keys[layer + 1 :]),
             values=(*self.values[:layer], values, *self.values[layer + 1 :]),
@@ -101,11 +101,9 @@ class KVCache:
         return out, cache
 
 
-def text_visible(length: jax.Array, positions: jax.Array, slots: int, window: int | None) -> jax.Array:
-    """``[B, T, S]``: the committed slots that each new token sees; slot = position there."""
-    slot = jnp.arange(slots, dtype=jnp.int32)[None, None]
-    visible = jnp.broadcast_to(slot < length[:, None, None], (*positions.shape, slots))
-    return visible if window is None else visible & (positions[:, :, None] - slot < window)
+def text_start(positions: jax.Array, window: int | None) -> jax.Array | None:
+    """``[B, T]``: the first committed slot that each new token sees; slot = position there."""
+    return None if window is None else jnp.maximum(positions - (window - 1), 0)
 
 
 def new_visible(mask: jax.Array, positions: jax.Array, window: int | None) -> jax.Array:
@@ -132,13 +130,3 @@ def after(offset: jax.Array, *results: jax.Array) -> jax.Array:
         never = first != first if jnp.issubdtype(first.dtype, jnp.floating) else first < -1
         offset = jnp.minimum(offset, offset + never.astype(jnp.int32))
     return offset
-
-
-def write(buffer: jax.Array, new: jax.Array, offset: jax.Array) -> jax.Array:
-    """Writes ``new [B, M, T, H]`` into ``buffer [B, M, S, H]`` at ``offset[b] + t``, dropped past the end."""
-
-    def row(buffer_row, new_row, start):
-        slots = start + jnp.arange(new_row.shape[1], dtype=jnp.int32)
-        return buffer_row.at[:, slots].set(new_row, mode="drop", unique_indices=True)
-
-    return jax.vmap(row)(buffer, new, offset)

@@ -16,6 +16,7 @@ from sbjax.engine import Engine
 from sbjax.indexing import span
 from sbjax.language_model import Params
 from sbjax.scores import Sampling
+from sbjax.verification import SharedNoise
 
 
 class Question(NamedTuple):
@@ -57,7 +58,7 @@ def check(
     params: Params,
     question: Question,
     cache: KVCache,
-    shared: jax.Array | None,
+    shared: SharedNoise | None,
     sampling: Sampling,
 ) -> tuple[Checked, KVCache]:
     """Runs the target in the smallest width that holds the longest trunk.
@@ -67,7 +68,7 @@ def check(
       params: the target's parameters.
       question: what to check; ``T`` is the engine's largest width.
       cache: the target's, all but the pending token of every row read.
-      shared: ``[B, R, V]`` float32, noise of the positions behind the text, ``R >= T``; or None.
+      shared: noise of the ``R >= T`` positions behind the text; or None.
       sampling: settings of the rows.
 
     Returns:
@@ -98,16 +99,19 @@ def _run(engine: Engine, params, question: Question, cache, shared, sampling: Sa
     out = engine.target.forward(
         params, question.tokens[:, :width], positions, text, features=engine.method.features
     )
-    logits = engine.target.logits(params, out.hidden)[..., : engine.vocab_size]
-    picks = log_probs = None
+    logits = engine.target.logits(params, out.hidden)
     if engine.rule == "match":
-        picks = scores.pick(scores.score(logits, shared[:, :width], sampling))
-        log_probs = scores.log_probability(logits, picks) if engine.log_probs else None
+        noise = jax.tree.map(lambda leaf: leaf[:, :width], shared)
+        options = {"vocab_size": engine.vocab_size, "log_probs": engine.log_probs}
+        picked, logits = scores.picks(logits, noise, sampling, **options), None
+    else:
+        logits = logits[..., : engine.vocab_size]
+        picked = scores.Picked(None, None, scores.invalid(logits), None)
     checked = Checked(
-        picks=widen(picks, full),
-        logits=None if engine.rule == "match" else widen(logits, full),
-        invalid=widen(scores.invalid(logits), full),
-        log_probs=widen(log_probs, full),
+        picks=widen(picked.token, full),
+        logits=widen(logits, full),
+        invalid=widen(picked.invalid, full),
+        log_probs=widen(picked.log_prob, full),
         features=widen(out.features, full),
         width=jnp.int32(0),
     )

@@ -1,5 +1,6 @@
 """Where a model's parameters lie, and how the arrays of a run get there."""
 
+import contextlib
 from typing import Any
 
 import jax
@@ -18,6 +19,12 @@ def home_of(params: Params) -> Home:
         if isinstance(leaf, jax.Array) and leaf.committed:
             return leaf.sharding.mesh if isinstance(leaf.sharding, NamedSharding) else leaf.sharding
     return None
+
+
+def entered(params: Params | None) -> contextlib.AbstractContextManager:
+    """Makes the mesh of parameters the current one, where kernels look for it; nothing without a mesh."""
+    home = home_of(params)
+    return jax.set_mesh(home) if isinstance(home, Mesh) else contextlib.nullcontext()
 
 
 def apart(params: dict[str, Params]) -> bool:

@@ -117,7 +117,7 @@ def _forward(engine: Engine, params: Params, state: State, window: jax.Array, gu
     return checked._replace(width=chosen), suffix, hidden
 
 
-def _run(engine: Engine, params: Params, state: State, tokens: jax.Array, shared: jax.Array, width: int):
+def _run(engine: Engine, params: Params, state: State, tokens: jax.Array, shared, width: int):
     """A forward of the first ``width`` tokens; see ``_forward``."""
     layout, full, pending = plan(engine.method), tokens.shape[1], state.length - 1
     asked = layout.asked[layout.asked < width]
@@ -127,10 +127,11 @@ def _run(engine: Engine, params: Params, state: State, tokens: jax.Array, shared
     text = SuffixCache.of_one_forward(state.target, pending)
     mask = jnp.asarray(layout.mask[:width, :width])
     out = engine.target.forward(params, tokens[:, :width], positions, text, mask)
-    logits = engine.target.logits(params, out.hidden[:, asked])[..., : engine.vocab_size]
-    picks = scores.pick(scores.score(logits, shared[:, noise], state.sampling))
-    log_probs = scores.log_probability(logits, picks) if engine.log_probs else None
-    said = (widen(leaf, len(layout.asked)) for leaf in (picks, scores.invalid(logits), log_probs))
+    logits = engine.target.logits(params, out.hidden[:, asked])
+    shared = jax.tree.map(lambda leaf: leaf[:, noise], shared)
+    options = {"vocab_size": engine.vocab_size, "log_probs": engine.log_probs}
+    picked = scores.picks(logits, shared, state.sampling, **options)
+    said = (widen(leaf, len(layout.asked)) for leaf in (picked.token, picked.invalid, picked.log_prob))
     picks, invalid, log_probs = said
     checked = Checked(picks, None, invalid, log_probs, features=None, width=jnp.int32(0))
     keys, values = jax.tree.map(lambda leaf: widen(leaf, full, 2), (out.cache.keys, out.cache.values))

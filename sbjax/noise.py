@@ -42,13 +42,10 @@ class KeyedNoise:
 
         return cls(row_key=jax.vmap(one)(seed, row))
 
-    def gumbel(self, positions: jax.Array, vocab_size: int) -> jax.Array:
-        """Returns the shared noise ``[B, T, V]`` float32 of tokens at ``positions [B, T]``."""
-
-        def one(key, position):
-            return jax.random.gumbel(jax.random.fold_in(key, position), (vocab_size,), jnp.float32)
-
-        return jax.vmap(jax.vmap(one, (None, 0)))(self.row_key, positions)
+    def keys(self, positions: jax.Array) -> jax.Array:
+        """Returns ``[B, T, 2]`` uint32: what the shared noise at ``positions [B, T]`` is made of."""
+        fold = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)))
+        return jax.random.key_data(fold(self.row_key, positions))
 
     def start(self) -> jax.Array:
         """The hash ``[B]`` of a text of which nothing is generated yet."""

@@ -124,7 +124,7 @@ def _drafts(engine: Engine, params: dict[str, Params], state: State) -> dict[str
     method = engine.method
     if method.overlapped:
         shared = round_noise(engine, state, method.line_length + method.draft_length)
-        branches, _ = propose(engine, params["draft"], state, shared)
+        branches, _ = propose(engine, params["draft"], state, shared and shared.rows)
         found = {name: getattr(branches, name) for name in ("live", "fork", "head", "length")}
         return {**found, "behind": branches.behind.tokens}
     if isinstance(method, PromptLookup):

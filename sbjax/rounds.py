@@ -15,7 +15,7 @@ from sbjax.lookahead_round import lookahead_round
 from sbjax.lookup import looked_up
 from sbjax.methods.lookahead import Lookahead
 from sbjax.outcomes import Settled, retain, settle, with_head, without_bonus
-from sbjax.verification import Outcome, Trunk, match, shared_noise, verify
+from sbjax.verification import Outcome, SharedNoise, Trunk, match, shared_noise, verify
 
 
 def one_round(engine: Engine, params: dict[str, Params], state: State) -> State:
@@ -40,7 +40,7 @@ def serial_round(engine: Engine, params: dict[str, Params], state: State) -> Sta
     """Drafts a trunk, checks it in one target forward, commits what stands; see ``one_round``."""
     shared = round_noise(engine, state, engine.trunk_limit + 1)
     if engine.method.draft_length:
-        chain = draft_chain(engine, params["draft"], state, shared)
+        chain = draft_chain(engine, params["draft"], state, shared and shared.rows)
     elif engine.trunk_limit:
         chain = looked_up(engine, state)
     else:
@@ -66,8 +66,8 @@ def serial_round(engine: Engine, params: dict[str, Params], state: State) -> Sta
     )
 
 
-def round_noise(engine: Engine, state: State, positions: int) -> jax.Array | None:
-    """The shared noise ``[B, positions, V]`` behind the text, made once for draft, branches and target."""
+def round_noise(engine: Engine, state: State, positions: int) -> SharedNoise | None:
+    """The shared noise of ``positions`` behind the text, made once for draft, branches and target."""
     if engine.rule != "match":
         return None
     places = span(state.length, positions)
@@ -107,7 +107,7 @@ def draft_and_check(
     """
     method = engine.method
     shared = round_noise(engine, state, method.line_length + method.draft_length)
-    branches, noise = propose(engine, params["draft"], state, shared)
+    branches, noise = propose(engine, params["draft"], state, shared and shared.rows)
     trunk = line_trunk(engine, state)
     checked, target = check(
         engine, params["target"], question(state, trunk), state.target, shared, state.sampling

@@ -1,10 +1,6 @@
-"""From logits to scores, picks, confidences and distributions: the only place that knows sampling.
+"""A request's sampling settings, and what rows of logits become under them.
 
-A score is ``logit + temperature * noise`` over the tokens that top-k and top-p leave, a pick is its
-argmax (the Gumbel-max trick), so at temperature 0 picks are greedy and otherwise exact samples.
-Order of the cuts, as in transformers: temperature, then top-k, then top-p over what top-k left; ties
-with the last kept token are kept. Thresholds are searched by bisection over the float's bits: exact,
-and without a sort of the vocabulary.
+How a row is cut, scored and picked from is written once, in ``kernels_pallas.verify.reference``.
 """
 
 import chex
@@ -12,7 +8,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_LOWEST = np.int32(np.array(-np.inf, np.float32).view(np.int32) ^ 0x7FFFFFFF)
+from kernels_pallas import verify
+from kernels_pallas.verify import Picked, reference
+from kernels_pallas.verify.reference import invalid, log_probability, pick
+
+__all__ = [
+    "Picked",
+    "Sampling",
+    "alternatives",
+    "cut",
+    "distribution",
+    "entropy",
+    "invalid",
+    "log_probability",
+    "pick",
+    "picks",
+    "score",
+]
 
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
@@ -61,85 +73,27 @@ def _setting(name: str, value, rows: int, dtype, valid, rule: str) -> jax.Array:
 
 
 def cut(logits: jax.Array, sampling: Sampling) -> jax.Array:
-    """Sets the logits ``[B, T, V]`` that top-k and top-p exclude to minus infinity.
+    """Sets the logits ``[B, T, V]`` that top-k and top-p exclude to minus infinity."""
+    return reference.cut(logits, sampling.temperature, sampling.top_k, sampling.top_p)
 
-    Costs nothing when no row asks for it. Rows at temperature 0 are left alone: their pick survives
-    every cut.
+
+def picks(logits: jax.Array, shared, sampling: Sampling, **options) -> Picked:
+    """The picks of logits ``[B, T, V]``; see ``kernels_pallas.verify.picks``.
+
+    Args:
+      logits: ``[B, T, V]`` float32.
+      shared: keys ``[B, T, 2]`` and rows ``[B, T, V]`` of the positions' noise (``SharedNoise``).
+      sampling: settings of the rows.
+      **options: ``vocab_size``, ``log_probs``.
     """
-    vocab = logits.shape[-1]
-    wanted = ((sampling.top_k > 0) & (sampling.top_k < vocab)) | (sampling.top_p < 1)
-    wanted = wanted & (sampling.temperature > 0)
-    lifted = jax.vmap(jax.vmap(_cut_row, (0, None, None, None, None)))
-
-    def run(x):
-        return lifted(x, wanted, sampling.temperature, sampling.top_k, sampling.top_p)
-
-    return jax.lax.cond(jnp.any(wanted), run, lambda x: x, logits)
-
-
-def _cut_row(logits, wanted, temperature, top_k, top_p) -> jax.Array:
-    """One row of ``cut``: ``[V]``."""
-    tempered = (logits - logits.max()) / jnp.where(temperature > 0, temperature, 1)
-    mass = jnp.exp(tempered)
-    keys = _order(tempered)
-    count = jnp.where(top_k > 0, top_k, logits.shape[0])
-    # The k-th largest value is the largest threshold that k tokens reach.
-    by_count = _largest(lambda t: jnp.sum(keys >= t) >= count)
-    total = jnp.sum(jnp.where(keys >= by_count, mass, 0))
-    # A token is in the nucleus if the tokens above it hold less than top_p: the smallest such value is
-    # one past the largest threshold above which the mass still reaches top_p.
-    outside = _largest(lambda t: jnp.sum(jnp.where(keys > t, mass, 0)) >= top_p * total)
-    # A share so small that it rounds to nothing still keeps the best token, whose key is 0.
-    by_mass = jnp.where(top_p < 1, jnp.minimum(outside + 1, 0), _LOWEST)
-    kept = (keys >= by_count) & (keys >= by_mass)
-    return jnp.where(kept | ~wanted, logits, -jnp.inf)
-
-
-def _order(x: jax.Array) -> jax.Array:
-    """Maps floats to int32 of the same order; minus zero and zero are one."""
-    bits = jax.lax.bitcast_convert_type(jnp.where(x == 0, jnp.float32(0), x), jnp.int32)
-    return jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)
-
-
-def _largest(holds) -> jax.Array:
-    """The largest key <= 0 (values are relative to the maximum) for which ``holds``, else the lowest.
-
-    ``holds`` is true up to some key and false above. 31 halvings of the range of non-positive floats.
-    """
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = low + (high - low + 1) // 2
-        good = holds(middle)
-        return jnp.where(good, middle, low), jnp.where(good, high, middle - 1)
-
-    low, _ = jax.lax.fori_loop(0, 31, halve, (jnp.int32(_LOWEST - 1), jnp.int32(0)))
-    return low
+    keys, noise = shared
+    settings = (sampling.temperature, sampling.top_k, sampling.top_p)
+    return verify.picks(logits, keys, *settings, noise=noise, **options)
 
 
 def score(logits: jax.Array, noise: jax.Array, sampling: Sampling) -> jax.Array:
     """Scores ``[B, T, V]`` of logits ``[B, T, V]`` under the shared noise ``[B, T, V]``."""
-    return cut(logits, sampling) + sampling.temperature[:, None, None] * noise
-
-
-def pick(scores: jax.Array) -> jax.Array:
-    """The index of the largest entry ``[...]`` int32, the smallest index if there are several.
-
-    Written as maximum and smallest equal index, which on CPU costs a sixth of ``jnp.argmax``. A row
-    with NaN gives the last index; ``invalid`` tells such rows.
-    """
-    vocab = scores.shape[-1]
-    index = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
-    found = jnp.where(scores == scores.max(-1, keepdims=True), index, vocab)
-    return jnp.minimum(found.min(-1), vocab - 1)
-
-
-def invalid(logits: jax.Array) -> jax.Array:
-    """Whether rows ``[..., V]`` hold NaN, plus infinity, or nothing finite: ``[...]`` bool.
-
-    Written with comparisons, since XLA's maximum on CPU may pass over NaN.
-    """
-    return ~(jnp.all(logits < jnp.inf, -1) & jnp.any(logits > -jnp.inf, -1))
+    return reference.score(logits, noise, sampling.temperature, sampling.top_k, sampling.top_p)
 
 
 def entropy(scores: jax.Array) -> jax.Array:
@@ -183,8 +137,3 @@ def distribution(logits: jax.Array, sampling: Sampling) -> jax.Array:
     greedy = jax.nn.one_hot(pick(logits), logits.shape[-1], dtype=jnp.float32)
     return jnp.where(temperature > 0, jax.nn.softmax(tempered, axis=-1), greedy)
 
-
-def log_probability(logits: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Log-probability of ``tokens [B, T]`` under the model itself: temperature 1, nothing cut."""
-    chosen = jnp.take_along_axis(logits, tokens[..., None], -1)[..., 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from sbjax.cache import KVCache
 from sbjax.engine import Engine, State, create_state
-from sbjax.home import apart, home_of, place, place_cache
+from sbjax.home import apart, entered, home_of, place, place_cache
 from sbjax.language_model import Params
 from sbjax.mesh import cache_sharding
 from sbjax.noise import KeyedNoise
@@ -129,7 +129,8 @@ def _read_prompts(
             sharding = cache_sharding(home, text.shape[0], model.cache_spec.kv_heads)
         cache = KVCache.create(model.cache_spec, *text.shape, sharding=sharding)
         here = place((text, length), home, text.shape[0])
-        cache = prefill(model, params[name], cache, *here, chunk=PREFILL_CHUNK)
+        with entered(params[name]):
+            cache = prefill(model, params[name], cache, *here, chunk=PREFILL_CHUNK)
         if samples > 1:
             cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, samples, axis=0), cache)
         caches[name] = place_cache(cache, home)

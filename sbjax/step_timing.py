@@ -20,6 +20,7 @@ from sbjax.language_model import LanguageModel, Params
 from sbjax.methods import Autoregressive, SpecBranch, SpS
 from sbjax.noise import KeyedNoise
 from sbjax.scores import Sampling
+from sbjax.verification import SharedNoise
 
 SLOTS = 256
 """Cache slots of a measurement; half of them are filled."""
@@ -88,7 +89,8 @@ def target_timer(
 def _check_steps(engine: Engine, params, question: Question, cache: KVCache, sampling, count):
     """Target steps of which each is asked about the picks of the last."""
     rows, tokens = question.tokens.shape
-    shared = jnp.zeros((rows, tokens, engine.vocab_size), jnp.float32)
+    keys = jnp.zeros((rows, tokens, 2), jnp.uint32)
+    shared = SharedNoise(keys, jnp.zeros((rows, tokens, engine.vocab_size), jnp.float32))
 
     def step(_, carry):
         question, cache = carry

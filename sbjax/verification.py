@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from kernels_pallas.verify import reference
 from sbjax import scores
 from sbjax.indexing import at
 from sbjax.noise import Purpose
@@ -46,14 +47,22 @@ class Outcome(NamedTuple):
     token: jax.Array
 
 
-def shared_noise(noise: Any, positions: jax.Array, vocab_size: int, sampling: Sampling) -> jax.Array:
-    """The noise ``[B, T, V]`` of the shared-noise rule; not even drawn if every row is greedy."""
-    shape = (*positions.shape, vocab_size)
-    return jax.lax.cond(
-        jnp.any(sampling.temperature > 0),
-        lambda: noise.gumbel(positions, vocab_size),
-        lambda: jnp.zeros(shape, jnp.float32),
-    )
+class SharedNoise(NamedTuple):
+    """The noise of the shared-noise rule at some positions.
+
+    Attributes:
+      keys: ``[B, R, 2]`` uint32, what it is made of.
+      rows: ``[B, R, V]`` float32.
+    """
+
+    keys: jax.Array
+    rows: jax.Array
+
+
+def shared_noise(noise: Any, positions: jax.Array, vocab_size: int, sampling: Sampling) -> SharedNoise:
+    """The noise of ``positions [B, R]``; its rows are not even drawn if every row of the batch is greedy."""
+    keys = noise.keys(positions)
+    return SharedNoise(keys, reference.gumbel(keys, vocab_size, sampling.temperature))
 
 
 def choose(rule: str, logits: jax.Array, shared, text, noise: Any, sampling: Sampling):
@@ -108,11 +117,7 @@ def verify(rule: str, logits: jax.Array, trunk: Trunk, text, noise: Any, samplin
 
 def match(picks: jax.Array, trunk: Trunk) -> Outcome:
     """Accepts trunk tokens while they equal the target's picks ``[B, T]``; the next pick follows."""
-    tested = picks.shape[1] - 1
-    index = jnp.arange(tested, dtype=jnp.int32)[None]
-    equal = (picks[:, :-1] == trunk.tokens[:, :tested]) & (index < trunk.length[:, None])
-    accepted = jnp.cumprod(equal.astype(jnp.int32), axis=1).sum(1).astype(jnp.int32)
-    return Outcome(accepted, at(picks, accepted))
+    return Outcome(*reference.match(picks, trunk.tokens, trunk.length))
 
 
 def _token_rule(laws, trunk: Trunk, text, noise):

@@ -1,16 +1,24 @@
 """Noise depends on seed, row and place alone, has the right law, and scripts keep their probability."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from sbjax.noise import KeyedNoise, Purpose, ScriptedNoise
+from sbjax.scores import Sampling
+from sbjax.verification import shared_noise
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 VOCAB, MANY = 7, 4096
 create = jax.jit(KeyedNoise.create)
-gumbel = jax.jit(KeyedNoise.gumbel, static_argnums=2)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def gumbel(noise: KeyedNoise, positions, vocab_size: int) -> jax.Array:
+    return shared_noise(noise, positions, vocab_size, Sampling.create(positions.shape[0], 1.0)).rows
 
 
 def keyed(seeds, rows) -> KeyedNoise:
@@ -50,7 +58,8 @@ def test_a_position_has_the_same_noise_wherever_it_lies_in_a_round():
     wide = np.asarray(gumbel(noise, np.stack([places[:3]] * 4), VOCAB))
     later = np.asarray(gumbel(noise, np.stack([places[2:5]] * 4), VOCAB))
     np.testing.assert_array_equal(wide[:, 2], later[:, 0])
-    np.testing.assert_array_equal(wide, noise.gumbel(jnp.asarray(np.stack([places[:3]] * 4)), VOCAB))
+    plain = shared_noise(noise, jnp.asarray(np.stack([places[:3]] * 4)), VOCAB, Sampling.create(4, 1.0))
+    np.testing.assert_array_equal(wide, plain.rows)
 
 
 def test_seed_row_position_and_token_all_matter():

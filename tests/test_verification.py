@@ -143,8 +143,10 @@ def test_shared_noise_is_that_of_the_positions_and_not_drawn_for_greedy_rows():
     noise = KeyedNoise.create(jnp.zeros(2, jnp.uint32), jnp.arange(2, dtype=jnp.uint32))
     positions = jnp.array([[3, 4], [7, 8]], jnp.int32)
     sampled = shared_noise(noise, positions, V, Sampling.create(2, [0.0, 1.0]))
-    np.testing.assert_array_equal(sampled, noise.gumbel(positions, V))
-    assert not np.asarray(shared_noise(noise, positions, V, Sampling.create(2, 0.0))).any()
+    # Written out: the noise of a position is the Gumbel row of the row's key folded with it.
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), 1), 8)
+    np.testing.assert_array_equal(sampled.rows[1, 1], jax.random.gumbel(key, (V,), jnp.float32))
+    assert not np.asarray(shared_noise(noise, positions, V, Sampling.create(2, 0.0)).rows).any()
 
 
 @pytest.mark.parametrize("rule", ["token", "block"])

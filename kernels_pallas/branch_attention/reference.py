@@ -1,7 +1,7 @@
 """Attention of a few new tokens over a long prefix and themselves: the specification, in plain jax.numpy.
 
-Axes: ``B`` rows, ``T`` new tokens, ``S`` prefix slots, ``N`` query heads, ``M`` key/value heads,
-``H`` head width.
+Axes: ``B`` rows, ``T`` new tokens, ``S`` prefix slots, ``W`` own tokens, ``N`` query heads, ``M`` key/value
+heads, ``H`` head width.
 """
 
 import jax
@@ -13,7 +13,8 @@ def attention(
     query: jax.Array,
     prefix_keys: jax.Array,
     prefix_values: jax.Array,
-    prefix_visible: jax.Array,
+    start: jax.Array | None,
+    end: jax.Array,
     keys: jax.Array,
     values: jax.Array,
     visible: jax.Array,
@@ -21,7 +22,7 @@ def attention(
     scale: float,
     softcap: float | None = None,
 ) -> jax.Array:
-    """Softmax attention with grouped heads over the visible part of prefix and new tokens.
+    """Softmax attention with grouped heads over the visible part of prefix and own tokens.
 
     The two parts are never concatenated: the prefix is read where it lies.
 
@@ -29,11 +30,11 @@ def attention(
       query: ``[B, T, N, H]``.
       prefix_keys: ``[B, M, S, H]``; ``M`` divides ``N``.
       prefix_values: ``[B, M, S, H]``; finite in dead slots too, whatever is in them.
-      prefix_visible: ``[B, T, S]`` bool.
-      keys: ``[B, M, T, H]``, of the new tokens.
-      values: ``[B, M, T, H]``, finite.
-      visible: ``[B, T, T]`` bool among the new tokens, the last axis is what is seen; every query sees
-        at least one token or slot.
+      start: ``[B, T]`` int32, the first prefix slot that a query sees; None is 0 everywhere.
+      end: ``[B, T]`` int32, one past the last slot that it sees.
+      keys: ``[B, M, W, H]``, of the new tokens and of what else is not in the prefix.
+      values: ``[B, M, W, H]``, finite.
+      visible: ``[B, T, W]`` bool, which of them a query sees; every query sees at least one token or slot.
       scale: what the dot products are multiplied by.
       softcap: if set, scores become ``softcap * tanh(score / softcap)``.
 
@@ -43,7 +44,8 @@ def attention(
     b, t, n, h = query.shape
     m = keys.shape[1]
     grouped = query.reshape(b, t, m, n // m, h).transpose(0, 2, 3, 1, 4).reshape(b, m, -1, h)
-    old = _scores(grouped, prefix_keys, prefix_visible, scale, softcap)
+    seen = prefix_visible(start, end, prefix_keys.shape[2])
+    old = _scores(grouped, prefix_keys, seen, scale, softcap)
     new = _scores(grouped, keys, visible, scale, softcap)
     top = jnp.maximum(old.max(-1, keepdims=True), new.max(-1, keepdims=True))
     old, new = jnp.exp(old - top), jnp.exp(new - top)
@@ -51,6 +53,13 @@ def attention(
     out = (_mix(old, prefix_values) + _mix(new, values)) / total
     out = out.reshape(b, m, n // m, t, h).transpose(0, 3, 1, 2, 4).reshape(b, t, n, h)
     return out.astype(query.dtype)
+
+
+def prefix_visible(start: jax.Array | None, end: jax.Array, slots: int) -> jax.Array:
+    """``[B, T, S]`` bool: the prefix slots that each query sees."""
+    slot = jnp.arange(slots, dtype=jnp.int32)[None, None]
+    seen = slot < end[:, :, None]
+    return seen if start is None else seen & (slot >= start[:, :, None])
 
 
 def _scores(grouped, keys, visible, scale: float, softcap: float | None) -> jax.Array:

@@ -2,15 +2,23 @@
 
 from collections.abc import Callable
 
-from sbjax.engine import Engine
-from sbjax.home import apart
+import jax
+
+from sbjax.engine import Engine, State
+from sbjax.home import apart, entered
 from sbjax.language_model import Params
 from sbjax.loops import one_program, two_meshes
 
 
 def loop_of(params: dict[str, Params]) -> Callable:
     """The loop for where the parameters lie: ``two_meshes.run`` if draft and target are apart."""
-    return two_meshes.run if apart(params) else one_program.run
+    return two_meshes.run if apart(params) else _one_program
+
+
+def _one_program(engine: Engine, params: dict[str, Params], state: State, max_rounds: jax.Array) -> State:
+    """``one_program.run`` under the mesh that the parameters lie on."""
+    with entered(params["target"]):
+        return one_program.run(engine, params, state, max_rounds)
 
 
 def check_placement(engine: Engine, params: dict[str, Params], recorded: bool) -> None:

@@ -20,6 +20,8 @@ def run(engine: Engine, params: dict[str, Params], state: State, max_rounds: jax
       state: the run so far, donated.
       max_rounds: ``[]`` int32; an array, so that streaming compiles nothing new.
 
+    On a mesh of accelerators it has to be called under ``jax.set_mesh``, where the kernels look for it.
+
     Returns:
       The run afterwards.
     """

@@ -18,7 +18,7 @@ from sbjax.branching import Branches, propose
 from sbjax.cache import KVCache
 from sbjax.checking import Checked, Question, check
 from sbjax.engine import Engine, State
-from sbjax.home import home_of, place, place_cache
+from sbjax.home import entered, home_of, place, place_cache
 from sbjax.indexing import span
 from sbjax.language_model import Params
 from sbjax.rounds import finish_overlapped, line_trunk, question, round_noise
@@ -73,8 +73,10 @@ def run(engine: Engine, params: dict[str, Params], state: State, max_rounds: int
     asked, running = _ask(engine, state), collections.deque()
     for _ in range(int(max_rounds)):
         here = place(asked, homes["target"], rows)
-        answer, cache = _answer(engine, theirs, here, cache, *fixed)
-        branches = _propose(engine, params["draft"], state)
+        with entered(params["target"]):
+            answer, cache = _answer(engine, theirs, here, cache, *fixed)
+        with entered(params["draft"]):
+            branches = _propose(engine, params["draft"], state)
         answer = place(answer, homes["draft"], rows)
         state, asked, alive = _finish(engine, sides["draft"], state, branches, answer)
         running.append(alive)
@@ -128,7 +130,7 @@ def _answer(
 def _propose(engine: Engine, params: Params, state: State) -> Branches:
     """The draft's round; the state is only read."""
     shared = round_noise(engine, state, engine.method.line_length + engine.method.draft_length)
-    return propose(engine, params, state, shared)[0]
+    return propose(engine, params, state, shared.rows)[0]
 
 
 @functools.partial(jax.jit, static_argnames=("engine",), donate_argnames=("state",))

@@ -11,6 +11,7 @@ from benchmarks.decoding import Decoder
 from sbjax.engine import Engine, State
 from sbjax.scores import score
 from sbjax.start import start
+from sbjax.verification import shared_noise
 
 
 def explain(
@@ -71,5 +72,5 @@ def _scores(engine: Engine, params, state: State) -> jax.Array:
     pending = jnp.take_along_axis(state.text, last[:, None], 1)
     out = engine.target.forward(params, pending, last[:, None], state.target)
     logits = engine.target.logits(params, out.hidden)[..., : engine.vocab_size]
-    noise = state.noise.gumbel(state.length[:, None], engine.vocab_size)
-    return score(logits, noise, state.sampling)[0, 0]
+    noise = shared_noise(state.noise, state.length[:, None], engine.vocab_size, state.sampling)
+    return score(logits, noise.rows, state.sampling)[0, 0]

@@ -26,7 +26,7 @@ def _read(model, params, cache, tokens, length, noise, sampling, *, vocab_size: 
     if features:
         return out.features.astype(jnp.float16), out.cache
     logits = model.logits(params, out.hidden)[..., :vocab_size]
-    rows = scores.score(logits, shared_noise(noise, positions + 1, vocab_size, sampling), sampling)
+    rows = scores.score(logits, shared_noise(noise, positions + 1, vocab_size, sampling).rows, sampling)
     best, ids = jax.lax.top_k(rows, RECORDED)
     return (ids.astype(jnp.int32), best - jax.nn.logsumexp(rows, -1, keepdims=True)), out.cache
 
