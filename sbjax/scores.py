@@ -136,4 +136,3 @@ def distribution(logits: jax.Array, sampling: Sampling) -> jax.Array:
     tempered = (kept - kept.max(-1, keepdims=True)) / jnp.where(temperature > 0, temperature, 1)
     greedy = jax.nn.one_hot(pick(logits), logits.shape[-1], dtype=jnp.float32)
     return jnp.where(temperature > 0, jax.nn.softmax(tempered, axis=-1), greedy)
-
