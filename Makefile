@@ -12,6 +12,11 @@ STAMP := $(VENV)/.python-$(VERSION)
 CORE := $(STAMP)-core
 TEST := $(STAMP)-test
 
+# The TPU compiler has a folder of its own: where jax can import libtpu and there is no TPU, it looks for one for
+# most of a minute whenever a program starts.
+AOT := $(abspath $(VENV))/tpu-aot
+AOT_NEEDS := -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["tpu-aot"], sep="\n")'
+
 .PHONY: help demo test lint unit smoke wheel clean
 .DELETE_ON_ERROR:
 
@@ -35,7 +40,7 @@ lint: $(TEST)
 	$(RUN) -m ruff format --check
 
 unit: $(TEST)
-	$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile
+	TPU_LIBRARY_PATH=$(AOT)/libtpu/libtpu.so $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 smoke: $(TEST)
 	bash tools/smoke_wheel.sh $(RUN)
@@ -63,4 +68,5 @@ $(CORE): pyproject.toml | $(STAMP)
 $(TEST): pyproject.toml | $(STAMP)
 	@echo "installing sbjax and what its tests need into $(VENV) (a few minutes the first time)"
 	@$(PIP) -e '.[test,plot]'
+	@$(RUN) $(AOT_NEEDS) > $@.aot && rm -rf $(AOT) && $(PIP) --no-deps --target $(AOT) -r $@.aot && rm $@.aot
 	@touch $(CORE) $@

@@ -12,6 +12,7 @@ def small_llama(
     mlp_width: int = 48,
     vocab_size: int = 61,
     max_length: int = 128,
+    dtype: str = "float32",
 ) -> DecoderModel:
     """A Llama with the embedding as output head; ``model.init(seed)`` draws its parameters."""
     config = {
@@ -28,4 +29,4 @@ def small_llama(
         "hidden_act": "silu",
         "tie_word_embeddings": True,
     }
-    return DecoderModel(from_hf_config(config))
+    return DecoderModel(from_hf_config(config, dtype))
