@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kernels_pallas.verify import reference
 from sbjax import scores as plain
 from sbjax.scores import Sampling, alternatives, entropy, invalid, log_probability, pick
 from sbjax.testing import next_law
@@ -57,6 +58,19 @@ def test_cut_keeps_the_reference_tokens_and_leaves_their_logits_alone():
         np.testing.assert_array_equal(
             kept[row], np.where(wanted, logits[row, 0], -np.inf), err_msg=str(setting)
         )
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 6.0], ids=["flat", "broad", "peaked"])
+def test_more_tokens_stay_than_are_looked_at_first(scale):
+    """Flat rows keep more than the best few, whose ties may reach past them too; both ways give one answer."""
+    vocab = 3 * reference.BEST
+    settings = [(0.7, 0, 0.95), (1.0, reference.BEST + 9, 1.0), (1.0, 40, 0.5), (1.3, reference.BEST, 0.9)]
+    draw = scale * np.random.default_rng(int(10 * scale)).standard_normal((len(settings), 1, vocab))
+    logits = jnp.asarray(np.round(draw, 1) if scale == 1.0 else draw, jnp.float32)
+    kept = np.asarray(cut(logits, sampling(*settings)))[:, 0] > -np.inf
+    for row, setting in enumerate(settings):
+        np.testing.assert_array_equal(kept[row], next_law(logits[row, 0], *setting) > 0, err_msg=str(setting))
+    assert (kept[0].sum() > reference.BEST) == (scale < 6)
 
 
 def test_order_of_the_cuts_is_that_of_transformers():

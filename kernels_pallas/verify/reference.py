@@ -4,8 +4,8 @@ A score is ``logit + temperature * noise`` over the tokens that top-k and top-p 
 (the Gumbel-max trick), so at temperature 0 picks are greedy and otherwise exact samples. The noise of a
 position is ``jax.random.gumbel`` of its key: a pick depends on the key and on nothing else.
 Order of the cuts, as in transformers: temperature, then top-k, then top-p over what top-k left; ties
-with the last kept token are kept. Thresholds are searched by bisection over the float's bits: exact,
-and without a sort of the vocabulary.
+with the last kept token are kept. Where they lie the best few tokens nearly always tell; otherwise a
+bisection over the float's bits does. Both are exact, and neither sorts the vocabulary.
 
 Axes: ``B`` rows, ``T`` positions, ``V`` vocabulary.
 """
@@ -18,6 +18,9 @@ import numpy as np
 
 LOWEST = np.int32(np.array(-np.inf, np.float32).view(np.int32) ^ 0x7FFFFFFF)
 """The key of minus infinity, see ``order``."""
+
+BEST = 256
+"""Tokens that are looked at first: more than most requests keep."""
 
 
 class Picked(NamedTuple):
@@ -92,12 +95,32 @@ def cut(logits: jax.Array, temperature: jax.Array, top_k: jax.Array, top_p: jax.
     every cut.
     """
     wanted = cuts(temperature, top_k, top_p, logits.shape[-1])
-    lifted = jax.vmap(jax.vmap(_cut_row, (0, None, None, None, None)))
 
-    def run(x):
-        return lifted(x, wanted, temperature, top_k, top_p)
+    def run(logits):
+        lowest = _lowest_kept(logits, wanted, temperature, top_k, top_p)
+        kept = order(_tempered(logits, temperature[:, None, None])) >= lowest[..., None]
+        return jnp.where(kept | ~wanted[:, None, None], logits, -jnp.inf)
 
-    return jax.lax.cond(jnp.any(wanted), run, lambda x: x, logits)
+    return jax.lax.cond(jnp.any(wanted), run, lambda logits: logits, logits)
+
+
+def _lowest_kept(logits, wanted, temperature, top_k, top_p) -> jax.Array:
+    """The keys ``[B, T]`` of the lowest tokens that stay.
+
+    Nearly always the best few tokens tell; where they do not, the whole row is searched.
+    """
+    settings = (temperature, top_k, top_p)
+    lowest, sure = _by_row(_among_best)(logits, *settings)
+    return jax.lax.cond(
+        jnp.all(sure | ~wanted[:, None]),
+        lambda: lowest,
+        lambda: jnp.where(sure, lowest, _by_row(_searched)(logits, *settings)),
+    )
+
+
+def _by_row(function):
+    """Lifts a function of one row of logits and its settings to ``[B, T, V]`` and ``[B]``."""
+    return jax.vmap(jax.vmap(function, (0, None, None, None)))
 
 
 def cuts(temperature: jax.Array, top_k: jax.Array, top_p: jax.Array, vocab_size: int) -> jax.Array:
@@ -105,11 +128,32 @@ def cuts(temperature: jax.Array, top_k: jax.Array, top_p: jax.Array, vocab_size:
     return (temperature > 0) & (((top_k > 0) & (top_k < vocab_size)) | (top_p < 1))
 
 
-def _cut_row(logits, wanted, temperature, top_k, top_p) -> jax.Array:
-    """One row of ``cut``: ``[V]``."""
-    tempered = (logits - logits.max()) / jnp.where(temperature > 0, temperature, 1)
-    mass = jnp.exp(tempered)
-    keys = order(tempered)
+def _tempered(logits, temperature) -> jax.Array:
+    """Relative to the best of the row, so that no key is above 0."""
+    return (logits - logits.max(-1, keepdims=True)) / jnp.where(temperature > 0, temperature, 1)
+
+
+def _among_best(logits, temperature, top_k, top_p) -> tuple[jax.Array, jax.Array]:
+    """The key of the lowest token of a row ``[V]`` that stays, and whether the best tokens could tell."""
+    tempered = _tempered(logits, temperature)
+    best = jax.lax.top_k(tempered, min(BEST, logits.shape[0]))[0]
+    keys, mass, whole = order(best), jnp.exp(best), best.shape[0] == logits.shape[0]
+    counted = (top_k > 0) & (top_k < logits.shape[0])
+    by_count = jnp.where(counted, keys[jnp.clip(top_k - 1, 0, best.shape[0] - 1)], LOWEST)
+    total = jnp.sum(jnp.where(order(tempered) >= by_count, jnp.exp(tempered), 0))
+    # The mass above a token: of all before the first that is as good.
+    first = jnp.searchsorted(-keys, -keys)
+    above = (jnp.cumsum(mass) - mass)[first]
+    inside = jnp.sum(above < top_p * total)
+    by_mass = jnp.where(top_p < 1, keys[jnp.maximum(inside - 1, 0)], LOWEST)
+    found = (~counted | (top_k <= best.shape[0])) & ((top_p >= 1) | (above[-1] >= top_p * total))
+    return jnp.maximum(by_count, by_mass), found | whole
+
+
+def _searched(logits, temperature, top_k, top_p) -> jax.Array:
+    """The key of the lowest token of a row ``[V]`` that stays, by bisection."""
+    tempered = _tempered(logits, temperature)
+    mass, keys = jnp.exp(tempered), order(tempered)
     count = jnp.where(top_k > 0, top_k, logits.shape[0])
     # The k-th largest value is the largest threshold that k tokens reach.
     by_count = _largest(lambda t: jnp.sum(keys >= t) >= count)
@@ -119,8 +163,7 @@ def _cut_row(logits, wanted, temperature, top_k, top_p) -> jax.Array:
     outside = _largest(lambda t: jnp.sum(jnp.where(keys > t, mass, 0)) >= top_p * total)
     # A share so small that it rounds to nothing still keeps the best token, whose key is 0.
     by_mass = jnp.where(top_p < 1, jnp.minimum(outside + 1, 0), LOWEST)
-    kept = (keys >= by_count) & (keys >= by_mass)
-    return jnp.where(kept | ~wanted, logits, -jnp.inf)
+    return jnp.maximum(by_count, by_mass)
 
 
 def order(x: jax.Array) -> jax.Array:
