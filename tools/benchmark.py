@@ -23,6 +23,7 @@ MODULES = {
     "first-token": "first_token",
     "sampling-cost": "sampling_cost",
     "step-times": "step_times",
+    "kernels": "kernels",
     "policies": "policies",
     "every-method": "every_method",
 }
@@ -71,6 +72,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     _add_first_token(commands)
     _add_sampling_cost(commands)
     _add_step_times(commands)
+    _add_kernels(commands)
     _add_policies(commands)
     _add_every_method(commands)
     worker = commands.add_parser("worker", description="Started by the others: one side of a comparison.")
@@ -183,6 +185,21 @@ def _add_step_times(commands) -> None:
     add("--rows", type=positive, default=1, metavar="B", help="rows of the batch")
     add("--slots", type=positive, default=512, metavar="S", help="cache slots, half of them filled")
     add("--turns", type=positive, default=5, help="measurements of each")
+
+
+def _add_kernels(commands) -> None:
+    text = "attention, picks and cache writes: every version that applies here against the bytes they move"
+    add = _command(commands, "kernels", text, target=False, draft=False).add_argument
+    shapes = ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-coder-1.5b")
+    add("--shape", choices=shapes, default=shapes[0], help="whose heads")
+    add("--dtype", choices=("float32", "bfloat16"), default="bfloat16", help="of the cache")
+    add("--slots", type=positive, nargs="+", default=[1024, 8192, 32768], metavar="S", help="each is a case")
+    add("--rows", type=positive, nargs="+", default=[1, 16], metavar="B", help="each is a case")
+    add("--tokens", type=positive, default=8, metavar="T", help="new tokens a row")
+    add("--vocab-size", type=positive, default=128_256, metavar="V", help="of the logits")
+    add("--bandwidth", type=float, metavar="GB/S", help="of the memory, for the floor")
+    add("--calls", type=positive, default=20, metavar="N", help="calls a measurement")
+    add("--turns", type=positive, default=5, metavar="N", help="measurements of each version")
 
 
 def _add_chat_suites(parser) -> None:

@@ -39,7 +39,7 @@ def call(tiny_pair, tmp_path, capsys):
     def run(name: str, *arguments: str, draft=True):
         out = tmp_path / "results" / f"{name}.json"
         models = ["--target", f"{tiny_pair}/target"] + (["--draft", f"{tiny_pair}/draft"] if draft else [])
-        models = [] if name == "sampling-cost" else models
+        models = [] if name in ("sampling-cost", "kernels") else models
         code = benchmark.main([name, *models, "--out", str(out), *arguments])
         printed = capsys.readouterr()
         return code, printed.out, printed.err, json.loads(out.read_text())
@@ -99,6 +99,18 @@ def test_sampling_cost_covers_all_settings(call, monkeypatch):
     cases = {(case["draft_length"], case["setting"]) for case in found["cases"]}
     assert code == 0 and cases == {(g, name) for g in (0, 2) for name in sampling_cost.SETTINGS}
     assert all(case["microseconds_a_round"] > 0 for case in found["cases"])
+
+
+def test_kernels_times_every_operation_at_every_shape(call):
+    arguments = ("--slots", "128", "256", "--rows", "1", "3", "--tokens", "2", "--vocab-size", "64")
+    quick = ("--calls", "2", "--turns", "3", "--dtype", "float32", "--bandwidth", "10")
+    code, printed, _, found = call("kernels", *arguments, *quick, "--shape", "qwen2.5-coder-1.5b")
+    assert code == 0 and len(found["cases"]) == 2 * 2 * 2 + 2
+    assert found["cases"][0]["bytes"] == 2 * 4 * 1 * 2 * 128 * (128 + 2)
+    for case in found["cases"]:
+        assert [len(taken) for taken in case["turns"].values()] == [3]
+        assert case["milliseconds"]["reference"] > 0 and case["largest_difference"]["reference"] == 0
+    assert "attention, 3 x 256 slots" in printed
 
 
 def test_methods_tunes_and_reports_on_different_prompts(call):
