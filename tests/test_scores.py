@@ -62,7 +62,7 @@ def test_cut_keeps_the_reference_tokens_and_leaves_their_logits_alone():
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 6.0], ids=["flat", "broad", "peaked"])
 def test_more_tokens_stay_than_are_looked_at_first(scale):
-    """Flat rows keep more than the best few, whose ties may reach past them too; both ways give one answer."""
+    """Flat rows keep more than the best few, whose ties may reach past them too; both ways answer alike."""
     vocab = 3 * reference.BEST
     settings = [(0.7, 0, 0.95), (1.0, reference.BEST + 9, 1.0), (1.0, 40, 0.5), (1.3, reference.BEST, 0.9)]
     draw = scale * np.random.default_rng(int(10 * scale)).standard_normal((len(settings), 1, vocab))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from kernels_pallas import gpu
+from kernels_pallas import gpu, tuning
 from kernels_pallas.branch_attention import reference
 from kernels_pallas.branch_attention.mosaic_gpu_kernel import QUERIES, kernel, part
 
@@ -101,7 +101,7 @@ def attention(
       visible: ``[B, T, W]`` bool; every query sees at least one token or slot.
       scale: what the dot products are multiplied by.
       softcap: if set, scores become ``softcap * tanh(score / softcap)``.
-      blocks: how the work is cut; None is the default of ``Blocks``.
+      blocks: how the work is cut; None takes that of ``tuning``, else the default of ``Blocks``.
       interpret: see ``gpu.Interpret``.
 
     Returns:
@@ -110,11 +110,14 @@ def attention(
     Raises:
       ValueError: with the reason of ``refusal``.
     """
-    blocks = blocks or Blocks()
-    if reason := refusal(query, prefix_keys, keys, blocks):
-        raise ValueError(reason)
     b, t, n, h = query.shape
     m = keys.shape[1]
+    if blocks is None:
+        queries = -(-t * n // m // QUERIES) * QUERIES
+        shape = tuning.shape_key(query.dtype, queries=queries, h=h, s=prefix_keys.shape[2])
+        blocks = Blocks(**tuning.block_shapes("branch_attention/gpu", shape) or {})
+    if reason := refusal(query, prefix_keys, keys, blocks):
+        raise ValueError(reason)
     grouped = query.reshape(b, t, m, n // m, h).transpose(0, 2, 3, 1, 4).reshape(b, m, -1, h)
     first = jnp.zeros_like(end) if start is None else jnp.maximum(start, 0)
     seen = [jnp.tile(x, (1, n // m)) for x in (first, jnp.minimum(end, prefix_keys.shape[2]))]

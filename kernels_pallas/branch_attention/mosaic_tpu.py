@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from kernels_pallas import tpu
+from kernels_pallas import tpu, tuning
 from kernels_pallas.branch_attention.mosaic_tpu_kernel import kernel, touched
 
 MAX_QUERIES = 1024
@@ -81,7 +81,7 @@ def attention(
       visible: ``[B, T, W]`` bool.
       scale: what the dot products are multiplied by.
       softcap: bound of the scores.
-      blocks: shapes of the blocks; None is a safe default.
+      blocks: shapes of the blocks; None takes those of ``tuning``, else a safe default.
       interpret: see ``tpu.Interpret``.
 
     Returns:
@@ -94,13 +94,15 @@ def attention(
         raise ValueError(f"branch_attention for tpu: {reason}")
     b, t, n, h = query.shape
     _, m, slots, _ = prefix_keys.shape
-    step = _dividing((blocks or Blocks()).slots, slots)
     start = jnp.zeros_like(end) if start is None else start
     start, end = jnp.maximum(start, 0), jnp.minimum(end, slots)
     bounds = _by_query(jnp.stack([start, end], -1), n // m)
     grouped = query.reshape(b, t, m, n // m, h).transpose(0, 2, 3, 1, 4).reshape(b, m, -1, h)
     rows, own = grouped.shape[2], _padded(keys.shape[2], tpu.LANES)
     padded = _padded(rows, 8 * 4 // query.dtype.itemsize)
+    shape = tuning.shape_key(query.dtype, queries=padded, own=own, h=h, s=slots)
+    blocks = blocks or Blocks(**tuning.block_shapes("branch_attention/tpu", shape) or {})
+    step = _dividing(blocks.slots, slots)
     grouped = _pad(grouped, 2, padded)
     mask = _pad(_pad(_by_query(visible.astype(jnp.int32), n // m), 1, padded), 2, own)
     bounds = _pad(bounds, 1, padded)

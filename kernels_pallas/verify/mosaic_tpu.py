@@ -39,12 +39,13 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from kernels_pallas import tpu
+from kernels_pallas import tpu, tuning
 from kernels_pallas.verify.mosaic_tpu_kernel import COUNT, MASS, NOISE, kernel
 from kernels_pallas.verify.mosaic_tpu_walk import UNIT, Plan
 from kernels_pallas.verify.reference import Picked, cuts
 
 LINES = 8
+CHUNK = 4 * UNIT
 SAMPLING_OPERATIONS, LINE_BYTES = 141, 48
 VMEM_BYTES = 64 * 2**20
 """What a block may take: all of a v5p's VMEM, half of a v5e's or v6e's."""
@@ -88,7 +89,7 @@ def part(
     vocab_size: int | None = None,
     first: int | jax.Array = 0,
     thresholds: jax.Array | None = None,
-    chunk: int = 4 * UNIT,
+    chunk: int | None = None,
     interpret: tpu.Interpret = False,
 ) -> Part:
     """Picks from logits that may be a shard of the vocabulary.
@@ -105,7 +106,7 @@ def part(
       thresholds: ``[B, T]`` float32, the logit below which tokens are cut; minus infinity cuts nothing. Then
         ``top_k`` and ``top_p`` are not looked at. A shard needs them wherever a row wants a cut: without them
         it would cut by what it holds itself.
-      chunk: columns per step of the walks, a multiple of 512.
+      chunk: columns per step of the walks, a multiple of 512; None takes that of ``tuning``, else 2048.
       interpret: how the kernel runs, see ``tpu.Interpret``.
 
     Raises:
@@ -113,10 +114,13 @@ def part(
     """
     if why := refusal(logits, vocab_size=vocab_size):
         raise ValueError(f"verify for tpu: {why}")
+    batch, length, columns = logits.shape
+    vocab = vocab_size or columns
+    if chunk is None:
+        chunk = (tuning.block_shapes("verify/tpu", tuning.shape_key(v=vocab)) or {}).get("chunk", CHUNK)
     if chunk <= 0 or chunk % UNIT:
         raise ValueError(f"chunk is {chunk}, it must be a multiple of {UNIT}")
-    batch, length, columns = logits.shape
-    plan = Plan(min(LINES, batch * length), vocab_size or columns, chunk, log_probs, thresholds is not None)
+    plan = Plan(min(LINES, batch * length), vocab, chunk, log_probs, thresholds is not None)
     modes, ints, floats = _settings(plan, keys, temperature, top_k, top_p, thresholds)
     token, found = _call(plan, logits.reshape(-1, columns), modes, first, ints, floats, interpret)
     lines = (batch, length)

@@ -1,0 +1,1 @@
+"""What ``tools/tune_kernels.py`` consists of."""
