@@ -41,6 +41,7 @@ def launch(
     scratch: Sequence[Any],
     grid: dict[str, int],
     *,
+    cost: pl.CostEstimate,
     interpret: Interpret,
     fast: bool = False,
 ) -> Sequence[jax.Array]:
@@ -53,6 +54,7 @@ def launch(
       out: shapes and dtypes of the outputs, which lie in the GPU's memory.
       scratch: shared memory and barriers of one program.
       grid: the size of every axis by its name.
+      cost: what the kernel does, for the compiler's schedule.
       interpret: see ``Interpret``.
       fast: whether exponentials, logarithms and tanh may be the processor's approximations.
 
@@ -68,6 +70,7 @@ def launch(
         out_type=tuple(out),
         mesh=plgpu.Mesh(grid=tuple(grid.values()), grid_names=tuple(grid)),
         compiler_params=plgpu.CompilerParams(approx_math=fast),
+        cost_estimate=cost,
         interpret=interpret,
         name=body.__name__,
     )(*operands)

@@ -16,7 +16,7 @@ from sbjax.engine import Engine
 from sbjax.indexing import span
 from sbjax.language_model import Params
 from sbjax.scores import Sampling
-from sbjax.verification import SharedNoise
+from sbjax.verification import Outcome, SharedNoise
 
 
 class Question(NamedTuple):
@@ -38,6 +38,7 @@ class Checked(NamedTuple):
 
     Attributes:
       picks: ``[B, T]`` int32, its own tokens under the shared noise; None under the other rules.
+      outcome: what they decide; None under the other rules.
       logits: ``[B, T, V]`` float32; None under the shared-noise rule.
       invalid: ``[B, T]`` bool, rows of which nothing can be picked.
       log_probs: ``[B, T]`` float32, of the picks, if they are recorded under the shared-noise rule.
@@ -46,6 +47,7 @@ class Checked(NamedTuple):
     """
 
     picks: jax.Array | None
+    outcome: Outcome | None
     logits: jax.Array | None
     invalid: jax.Array
     log_probs: jax.Array | None
@@ -103,12 +105,16 @@ def _run(engine: Engine, params, question: Question, cache, shared, sampling: Sa
     if engine.rule == "match":
         noise = jax.tree.map(lambda leaf: leaf[:, :width], shared)
         options = {"vocab_size": engine.vocab_size, "log_probs": engine.log_probs}
-        picked, logits = scores.picks(logits, noise, sampling, **options), None
+        # Of a trunk that is longer than this width allows the outcome is not used: another width is taken.
+        trunk = question.tokens[:, 1:width], jnp.minimum(question.trunk, width - 1)
+        picked, *outcome = scores.verify(logits, noise, sampling, *trunk, **options)
+        outcome, logits = Outcome(*outcome), None
     else:
-        logits = logits[..., : engine.vocab_size]
+        logits, outcome = logits[..., : engine.vocab_size], None
         picked = scores.Picked(None, None, scores.invalid(logits), None)
     checked = Checked(
         picks=widen(picked.token, full),
+        outcome=outcome,
         logits=widen(logits, full),
         invalid=widen(picked.invalid, full),
         log_probs=widen(picked.log_prob, full),

@@ -133,7 +133,7 @@ def _run(engine: Engine, params: Params, state: State, tokens: jax.Array, shared
     picked = scores.picks(logits, shared, state.sampling, **options)
     said = (widen(leaf, len(layout.asked)) for leaf in (picked.token, picked.invalid, picked.log_prob))
     picks, invalid, log_probs = said
-    checked = Checked(picks, None, invalid, log_probs, features=None, width=jnp.int32(0))
+    checked = Checked(picks, None, None, invalid, log_probs, features=None, width=jnp.int32(0))
     keys, values = jax.tree.map(lambda leaf: widen(leaf, full, 2), (out.cache.keys, out.cache.values))
     return checked, out.cache.replace(prefix=None, keys=keys, values=values), out.hidden[:, :1, :1]
 

@@ -15,7 +15,7 @@ from sbjax.lookahead_round import lookahead_round
 from sbjax.lookup import looked_up
 from sbjax.methods.lookahead import Lookahead
 from sbjax.outcomes import Settled, retain, settle, with_head, without_bonus
-from sbjax.verification import Outcome, SharedNoise, Trunk, match, shared_noise, verify
+from sbjax.verification import Outcome, SharedNoise, Trunk, shared_noise, verify
 
 
 def one_round(engine: Engine, params: dict[str, Params], state: State) -> State:
@@ -50,7 +50,7 @@ def serial_round(engine: Engine, params: dict[str, Params], state: State) -> Sta
         engine, params["target"], question(state, trunk), state.target, shared, state.sampling
     )
     if engine.rule == "match":
-        outcome, noise = match(checked.picks, trunk), chain.noise
+        outcome, noise = checked.outcome, chain.noise
     else:
         outcome, noise = verify(
             engine.rule, checked.logits, trunk, state.text_hash, chain.noise, state.sampling
@@ -112,7 +112,7 @@ def draft_and_check(
     checked, target = check(
         engine, params["target"], question(state, trunk), state.target, shared, state.sampling
     )
-    outcome, noise = _decide(engine, state, branches, checked, trunk, noise)
+    outcome, noise = _decide(engine, state, branches, checked, noise)
     return state.replace(noise=noise, target=target), branches, checked, outcome
 
 
@@ -123,10 +123,10 @@ def line_trunk(engine: Engine, state: State) -> Trunk:
     return Trunk(drawn.tokens[:, :limit], state.line.trunk, laws)
 
 
-def _decide(engine: Engine, state: State, branches: Branches, checked: Checked, trunk: Trunk, noise):
+def _decide(engine: Engine, state: State, branches: Branches, checked: Checked, noise):
     """The outcome of the round, and the noise."""
     if engine.rule == "match":
-        return match(checked.picks, trunk), noise
+        return checked.outcome, noise
     block = with_head(state.line, branches)
     # There is no row behind the main head: nothing is emitted behind it.
     rows = jnp.pad(checked.logits, ((0, 0), (0, 1), (0, 0)))

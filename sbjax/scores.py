@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernels_pallas import verify
-from kernels_pallas.verify import Picked, reference
+from kernels_pallas import verify as kernel
+from kernels_pallas.verify import Picked, Verified, reference
 from kernels_pallas.verify.reference import invalid, log_probability, pick
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "pick",
     "picks",
     "score",
+    "verify",
 ]
 
 
@@ -74,7 +75,7 @@ def _setting(name: str, value, rows: int, dtype, valid, rule: str) -> jax.Array:
 
 def cut(logits: jax.Array, sampling: Sampling) -> jax.Array:
     """Sets the logits ``[B, T, V]`` that top-k and top-p exclude to minus infinity."""
-    return reference.cut(logits, sampling.temperature, sampling.top_k, sampling.top_p)
+    return reference.cut(logits, *_fields(sampling))
 
 
 def picks(logits: jax.Array, shared, sampling: Sampling, **options) -> Picked:
@@ -87,13 +88,27 @@ def picks(logits: jax.Array, shared, sampling: Sampling, **options) -> Picked:
       **options: ``vocab_size``, ``log_probs``.
     """
     keys, noise = shared
-    settings = (sampling.temperature, sampling.top_k, sampling.top_p)
-    return verify.picks(logits, keys, *settings, noise=noise, **options)
+    return kernel.picks(logits, keys, *_fields(sampling), noise=noise, **options)
+
+
+def verify(
+    logits: jax.Array, shared, sampling: Sampling, trunk: jax.Array, length: jax.Array, **options
+) -> Verified:
+    """The picks, and how much they confirm of ``trunk [B, T - 1]``, of which ``length [B]`` tokens count.
+
+    The others are as of ``picks``; see ``kernels_pallas.verify.verify``.
+    """
+    keys, noise = shared
+    return kernel.verify(logits, keys, *_fields(sampling), trunk, length, noise=noise, **options)
+
+
+def _fields(sampling: Sampling) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return sampling.temperature, sampling.top_k, sampling.top_p
 
 
 def score(logits: jax.Array, noise: jax.Array, sampling: Sampling) -> jax.Array:
     """Scores ``[B, T, V]`` of logits ``[B, T, V]`` under the shared noise ``[B, T, V]``."""
-    return reference.score(logits, noise, sampling.temperature, sampling.top_k, sampling.top_p)
+    return reference.score(logits, noise, *_fields(sampling))
 
 
 def entropy(scores: jax.Array) -> jax.Array:

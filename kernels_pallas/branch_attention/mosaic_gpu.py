@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import pallas as pl
 
 from kernels_pallas import gpu, tuning
 from kernels_pallas.branch_attention import reference
@@ -168,6 +169,11 @@ def _prefix(grouped, keys, values, first, last, scale, softcap, blocks: Blocks, 
         out,
         scratch,
         {"row": b, "head": m, "split": splits, "tile": tiles},
+        cost=pl.CostEstimate(
+            flops=256 * b * m * tiles * keys.shape[2] * h,
+            transcendentals=64 * b * m * tiles * keys.shape[2],
+            bytes_accessed=2 * keys.size * keys.dtype.itemsize,
+        ),
         interpret=interpret,
         fast=softcap is None,
     )

@@ -132,6 +132,9 @@ def _shares(logits, rows, noise, vocab: int, log_probs: bool, interpret):
         results,
         [staged] * len(wide) + [gpu.Barrier(num_barriers=STAGES)] * len(wide),
         {"row": b * t, "share": shares},
+        cost=pl.CostEstimate(
+            flops=110 * b * t * vocab, transcendentals=2 * b * t * vocab, bytes_accessed=4 * b * t * vocab
+        ),
         interpret=interpret,
     )
     return [x.reshape(b, t, shares) for x in out]

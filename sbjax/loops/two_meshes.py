@@ -23,7 +23,7 @@ from sbjax.indexing import span
 from sbjax.language_model import Params
 from sbjax.rounds import finish_overlapped, line_trunk, question, round_noise
 from sbjax.scores import Sampling
-from sbjax.verification import Outcome, Trunk, match, shared_noise
+from sbjax.verification import Outcome, shared_noise
 
 RUN_AHEAD = 2
 """Rounds that may be dispatched before the flags of the first of them are read: with collectives an
@@ -121,9 +121,9 @@ def _answer(
     places = span(asked.length, engine.trunk_limit + 1)
     shared = shared_noise(noise, places, engine.vocab_size, sampling)
     checked, cache = check(engine, params["target"], asked, cache, shared, sampling)
-    outcome = match(checked.picks, Trunk(asked.tokens[:, 1:], asked.trunk, None))
+    outcome = checked.outcome
     logits = hrad.target_logits(engine, params, checked.features, outcome)
-    return _Answer(outcome, checked._replace(picks=None, features=None), logits), cache
+    return _Answer(outcome, checked._replace(picks=None, outcome=None, features=None), logits), cache
 
 
 @functools.partial(jax.jit, static_argnames=("engine",))
