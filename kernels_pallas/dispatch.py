@@ -1,13 +1,24 @@
-"""Which version of an operation runs: chosen when a program is lowered, by the platform it is lowered for."""
+"""Which version of an operation runs: that of the platform a program is for.
+
+A kernel is only looked at where its platform is in sight: the device at hand, the mesh of ``jax.set_mesh``,
+or what ``tuning.for_device`` says. (Tracing one costs some hundredths of a second for every new shape.)
+Which one then runs is decided when the program is lowered, so that a program for the CPU of a TPU's host gets
+the reference.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 from jax import lax
+
+from kernels_pallas import tuning
 
 REFERENCE = "reference"
 PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 """The versions, and jax's names of their platforms."""
+KINDS = {"tpu": "TPU", "gpu": "NVIDIA"}
+"""How the kinds of their devices begin."""
 
 
 class Version(NamedTuple):
@@ -37,8 +48,8 @@ def dispatch(
       operation: its name, for messages.
       reference: the specification.
       versions: the others, "tpu" and "gpu".
-      implementation: one of them by name, "reference", or None: what suits the platform that the program
-        is lowered for, and the reference where a version does not apply.
+      implementation: one of them by name, "reference", or None: what suits the platform, and the reference
+        where a version does not apply.
       *args: arrays.
 
     Raises:
@@ -48,14 +59,26 @@ def dispatch(
         return reference(*args)
     if implementation is not None:
         return _named(operation, versions, implementation, args)(*args)
+    kind = tuning.device_kind()
     fitting = {
         PLATFORMS[name]: version.run
         for name, version in versions.items()
-        if version.trusted and version.refusal(*args) is None
+        if version.trusted and kind.startswith(KINDS[name]) and version.refusal(*args) is None
     }
     if not fitting:
         return reference(*args)
     return lax.platform_dependent(*args, default=reference, **fitting)
+
+
+def differentiable(run: Callable[..., Any], reference: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives an operation the derivatives of its reference."""
+    lifted = jax.custom_jvp(run)
+
+    @lifted.defjvp
+    def derivative(primals, tangents):
+        return lifted(*primals), jax.jvp(reference, primals, tangents)[1]
+
+    return lifted
 
 
 def _named(operation: str, versions: dict[str, Version], name: str, args) -> Callable[..., Any]:

@@ -131,7 +131,8 @@ def _drafts(engine: Engine, params: dict[str, Params], state: State) -> dict[str
         return {"trunk": looked_up(engine, state).trunk.tokens}
     if not method.draft_length:
         return {}
-    chain = draft_chain(engine, params["draft"], state, round_noise(engine, state, engine.trunk_limit + 1))
+    shared = round_noise(engine, state, engine.trunk_limit + 1)
+    chain = draft_chain(engine, params["draft"], state, shared and shared.rows)
     return {"trunk": chain.trunk.tokens}
 
 

@@ -5,7 +5,7 @@ import functools
 import jax
 
 from kernels_pallas.adopt import mosaic_gpu, mosaic_tpu, reference
-from kernels_pallas.dispatch import Version, dispatch
+from kernels_pallas.dispatch import Version, differentiable, dispatch
 from kernels_pallas.partitioning import partitioned
 
 __all__ = ["adopt"]
@@ -44,14 +44,5 @@ def adopt(
     Raises:
       ValueError: if the implementation is unknown or does not apply.
     """
-    return dispatch(
-        "adopt",
-        reference.adopt,
-        _VERSIONS,
-        implementation,
-        keys,
-        values,
-        new_keys,
-        new_values,
-        start,
-    )
+    run = functools.partial(dispatch, "adopt", reference.adopt, _VERSIONS, implementation)
+    return differentiable(run, reference.adopt)(keys, values, new_keys, new_values, start)

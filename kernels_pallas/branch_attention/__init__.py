@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from kernels_pallas.branch_attention import folding, mosaic_gpu, mosaic_tpu, reference
-from kernels_pallas.dispatch import Version, dispatch
+from kernels_pallas.dispatch import Version, differentiable, dispatch
 from kernels_pallas.partitioning import partitioned
 
 __all__ = ["attention"]
@@ -80,7 +80,7 @@ def _attention(scale: float, softcap: float | None, implementation: str | None):
         out = dispatch("branch_attention", jax.vmap(plain, axes), folds, implementation, *args)
         return out, True
 
-    return jax.jit(run)
+    return jax.jit(differentiable(run, plain))
 
 
 def _partitioned(call, query, prefix_keys, prefix_values, start, *rest) -> jax.Array:

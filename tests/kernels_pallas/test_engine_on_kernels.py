@@ -6,10 +6,10 @@ import pytest
 from jax.experimental import pallas as pl
 
 import sbjax
-from kernels_pallas import branch_attention, dispatch
+from kernels_pallas import branch_attention, dispatch, tuning
 from sbjax.testing import small_llama
 
-TARGET = small_llama(2, width=32, heads=4, kv_heads=2)
+TARGET = small_llama(1, width=32, heads=4, kv_heads=2)
 DRAFT = small_llama(1, width=16, heads=2, kv_heads=1)
 PROMPTS = [[3, 1, 4, 1, 5], [2, 7], [1]]
 
@@ -30,7 +30,8 @@ def kernels(monkeypatch):
     monkeypatch.setattr(pl, "pallas_call", interpreted)
     monkeypatch.setitem(dispatch.PLATFORMS, "tpu", "cpu")
     forget()
-    yield traced
+    with tuning.for_device("TPU v5 lite"):
+        yield traced
     forget()
 
 

@@ -16,6 +16,7 @@ import pytest
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from kernels_pallas import tuning
 from kernels_pallas.adopt import adopt
 from kernels_pallas.branch_attention import attention
 from kernels_pallas.verify import picks
@@ -147,7 +148,8 @@ def compiled_run(engine: Engine, place, model_places):
     }
     state = jax.tree.map(lambda leaf: put(leaf, place(leaf)), state_shapes(engine))
     count = jax.ShapeDtypeStruct((), jnp.int32)
-    return run.lower(engine, params, state, put(count, place(count))).compile()
+    with tuning.for_device("TPU v5 lite"):
+        return run.lower(engine, params, state, put(count, place(count))).compile()
 
 
 def kernels(program: str) -> set[str]:
