@@ -8,6 +8,8 @@ import pytest
 from kernels_pallas import tpu, tuning
 from kernels_pallas.adopt import adopt, mosaic_tpu, reference
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def case(seed, tokens, width, slots, dtype):
     """Rows that begin a tile, end one, cross two, end the buffer, and lie past it; NaN in the old cache."""

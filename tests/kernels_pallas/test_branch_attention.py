@@ -10,6 +10,8 @@ import pytest
 from kernels_pallas import tpu, tuning
 from kernels_pallas.branch_attention import attention, folding, mosaic_tpu, reference
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 # Rows, tokens, query heads, key/value heads, head width, slots, own tokens; then what else differs.
 SHAPES = [
     ((2, 1, 4, 1, 64, 256, 1), {}),

@@ -9,6 +9,8 @@ import sbjax
 from kernels_pallas import branch_attention, dispatch, tuning
 from sbjax.testing import small_llama
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TARGET = small_llama(1, width=32, heads=4, kv_heads=2)
 DRAFT = small_llama(1, width=16, heads=2, kv_heads=1)
 PROMPTS = [[3, 1, 4, 1, 5], [2, 7], [1]]
