@@ -104,10 +104,6 @@ def adopt(prefix: KVCache, suffix: SuffixCache, start: jax.Array, slots: jax.Arr
     def chosen(new):
         return new if slots is None else jnp.swapaxes(take(jnp.swapaxes(new, 1, 2), slots), 1, 2)
 
-    new = zip(map(chosen, suffix.keys), map(chosen, suffix.values), strict=True)
-    layers = [
-        kernel.adopt(*old, *added, start)
-        for old, added in zip(zip(prefix.keys, prefix.values, strict=True), new, strict=True)
-    ]
-    keys, values = zip(*layers, strict=True) if layers else ((), ())
-    return prefix.replace(keys=keys, values=values)
+    buffers = zip(prefix.keys, prefix.values, suffix.keys, suffix.values, strict=True)
+    layers = [kernel.adopt(k, v, chosen(new_k), chosen(new_v), start) for k, v, new_k, new_v in buffers]
+    return prefix.replace(keys=tuple(k for k, _ in layers), values=tuple(v for _, v in layers))

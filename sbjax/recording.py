@@ -18,6 +18,7 @@ import numpy as np
 from sbjax.branching import propose
 from sbjax.drafting import draft_chain
 from sbjax.engine import RUNNING, Engine, State
+from sbjax.home import entered
 from sbjax.language_model import Params
 from sbjax.lookup import looked_up
 from sbjax.loops.one_program import run
@@ -60,11 +61,12 @@ class Recorder:
         Returns:
           The run afterwards.
         """
-        if self._engine is None:
-            state = self._begin(engine, params, state)
-        before = _host(state)
-        written, draft_seconds = _timed(_drafts, engine, params, state)
-        state, seconds = _timed(run, engine, params, state, jnp.int32(1))
+        with entered(params["target"]):
+            if self._engine is None:
+                state = self._begin(engine, params, state)
+            before = _host(state)
+            written, draft_seconds = _timed(_drafts, engine, params, state)
+            state, seconds = _timed(run, engine, params, state, jnp.int32(1))
         after, written = _host(state), jax.device_get(written)
         for row in np.flatnonzero(before["status"] == RUNNING).tolist():
             reader = RowReader(engine, row, before, after, written)

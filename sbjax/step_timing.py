@@ -16,6 +16,7 @@ from sbjax.branching import propose
 from sbjax.cache import KVCache, after
 from sbjax.checking import Question, check
 from sbjax.engine import Engine, State, create_state
+from sbjax.home import entered
 from sbjax.language_model import LanguageModel, Params
 from sbjax.methods import Autoregressive, SpecBranch, SpS
 from sbjax.noise import KeyedNoise
@@ -80,7 +81,8 @@ def target_timer(
     sampling = Sampling.create(rows)
 
     def loop(carry, count):
-        return _check_steps(engine, params, *carry, sampling, count)
+        with entered(params):
+            return _check_steps(engine, params, *carry, sampling, count)
 
     return Timer(loop, (question, cache))
 
@@ -134,7 +136,8 @@ def draft_timer(
     )
 
     def loop(carry, count):
-        return _propose_steps(engine, params, carry, count)
+        with entered(params):
+            return _propose_steps(engine, params, carry, count)
 
     return Timer(loop, state, _DRAFT_STEPS)
 

@@ -111,21 +111,19 @@ def attention(
     Raises:
       ValueError: with the reason of ``refusal``.
     """
-    b, t, n, h = query.shape
-    m = keys.shape[1]
+    (_, t, n, h), m = query.shape, keys.shape[1]
     if blocks is None:
         queries = -(-t * n // m // QUERIES) * QUERIES
         shape = tuning.shape_key(query.dtype, queries=queries, h=h, s=prefix_keys.shape[2])
         blocks = Blocks(**tuning.block_shapes("branch_attention/gpu", shape) or {})
     if reason := refusal(query, prefix_keys, keys, blocks):
-        raise ValueError(reason)
-    grouped = query.reshape(b, t, m, n // m, h).transpose(0, 2, 3, 1, 4).reshape(b, m, -1, h)
+        raise ValueError(f"branch_attention for gpu: {reason}")
+    grouped = reference.grouped(query, m)
     first = jnp.zeros_like(end) if start is None else jnp.maximum(start, 0)
     seen = [jnp.tile(x, (1, n // m)) for x in (first, jnp.minimum(end, prefix_keys.shape[2]))]
     old = _prefix(grouped, prefix_keys, prefix_values, *seen, scale, softcap, blocks, interpret)
-    out = _merge(old, reference._scores(grouped, keys, visible, scale, softcap), values)
-    out = out.reshape(b, m, n // m, t, h).transpose(0, 3, 1, 2, 4).reshape(b, t, n, h)
-    return out.astype(query.dtype)
+    out = _merge(old, reference.scores(grouped, keys, visible, scale, softcap), values)
+    return reference.ungrouped(out, t).astype(query.dtype)
 
 
 def _merge(old, new: jax.Array, values: jax.Array) -> jax.Array:
@@ -135,7 +133,7 @@ def _merge(old, new: jax.Array, values: jax.Array) -> jax.Array:
     share = jnp.exp(tops - top[:, :, None])
     new = jnp.exp(new - top[..., None])
     total = (share * totals).sum(2) + new.sum(-1)
-    out = (share[..., None] * mixed).sum(2) + reference._mix(new, values)
+    out = (share[..., None] * mixed).sum(2) + reference.mix(new, values)
     return out / total[..., None]
 
 

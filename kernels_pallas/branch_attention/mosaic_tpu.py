@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from kernels_pallas import tpu, tuning
+from kernels_pallas.branch_attention import reference
 from kernels_pallas.branch_attention.mosaic_tpu_kernel import kernel, touched
 
 MAX_QUERIES = 1024
@@ -92,12 +93,11 @@ def attention(
     """
     if reason := refusal(query, prefix_keys, keys):
         raise ValueError(f"branch_attention for tpu: {reason}")
-    b, t, n, h = query.shape
-    _, m, slots, _ = prefix_keys.shape
+    (_, t, n, h), (_, m, slots, _) = query.shape, prefix_keys.shape
     start = jnp.zeros_like(end) if start is None else start
     start, end = jnp.maximum(start, 0), jnp.minimum(end, slots)
     bounds = _by_query(jnp.stack([start, end], -1), n // m)
-    grouped = query.reshape(b, t, m, n // m, h).transpose(0, 2, 3, 1, 4).reshape(b, m, -1, h)
+    grouped = reference.grouped(query, m)
     rows, own = grouped.shape[2], _padded(keys.shape[2], tpu.LANES)
     padded = _padded(rows, 8 * 4 // query.dtype.itemsize)
     shape = tuning.shape_key(query.dtype, queries=padded, own=own, h=h, s=slots)
@@ -111,7 +111,7 @@ def attention(
     call = _call(grouped, slots, own, step, scale, softcap, interpret)
     reach = jnp.stack([start.min(1), end.max(1)])
     out = call(reach, grouped, *prefix, *new, bounds, mask)[:, :, :rows]
-    return out.reshape(b, m, n // m, t, h).transpose(0, 3, 1, 2, 4).reshape(b, t, n, h)
+    return reference.ungrouped(out, t)
 
 
 def _dividing(wanted: int, slots: int) -> int:

@@ -41,18 +41,28 @@ def attention(
     Returns:
       ``[B, T, N, H]`` in the dtype of ``query``; scores and softmax are float32.
     """
-    b, t, n, h = query.shape
-    m = keys.shape[1]
-    grouped = query.reshape(b, t, m, n // m, h).transpose(0, 2, 3, 1, 4).reshape(b, m, -1, h)
+    queries = grouped(query, keys.shape[1])
     seen = prefix_visible(start, end, prefix_keys.shape[2])
-    old = _scores(grouped, prefix_keys, seen, scale, softcap)
-    new = _scores(grouped, keys, visible, scale, softcap)
+    old = scores(queries, prefix_keys, seen, scale, softcap)
+    new = scores(queries, keys, visible, scale, softcap)
     top = jnp.maximum(old.max(-1, keepdims=True), new.max(-1, keepdims=True))
     old, new = jnp.exp(old - top), jnp.exp(new - top)
     total = old.sum(-1, keepdims=True) + new.sum(-1, keepdims=True)
-    out = (_mix(old, prefix_values) + _mix(new, values)) / total
-    out = out.reshape(b, m, n // m, t, h).transpose(0, 3, 1, 2, 4).reshape(b, t, n, h)
-    return out.astype(query.dtype)
+    out = (mix(old, prefix_values) + mix(new, values)) / total
+    return ungrouped(out, query.shape[1]).astype(query.dtype)
+
+
+def grouped(query: jax.Array, heads: int) -> jax.Array:
+    """``[B, T, N, H]`` to ``[B, M, N / M * T, H]``: all queries of a key/value head side by side."""
+    b, t, n, h = query.shape
+    return query.reshape(b, t, heads, n // heads, h).transpose(0, 2, 3, 1, 4).reshape(b, heads, -1, h)
+
+
+def ungrouped(out: jax.Array, tokens: int) -> jax.Array:
+    """The way back, ``[B, M, N / M * T, H]`` to ``[B, T, N, H]``."""
+    b, m, rows, h = out.shape
+    split = out.reshape(b, m, rows // tokens, tokens, h)
+    return split.transpose(0, 3, 1, 2, 4).reshape(b, tokens, m * (rows // tokens), h)
 
 
 def prefix_visible(start: jax.Array | None, end: jax.Array, slots: int) -> jax.Array:
@@ -62,18 +72,18 @@ def prefix_visible(start: jax.Array | None, end: jax.Array, slots: int) -> jax.A
     return seen if start is None else seen & (slot >= start[:, :, None])
 
 
-def _scores(grouped, keys, visible, scale: float, softcap: float | None) -> jax.Array:
+def scores(queries, keys, visible, scale: float, softcap: float | None) -> jax.Array:
     """``[B, M, N / M * T, S]`` float32; both operands are contracted over their last axis, as they lie."""
-    scores = _dot(grouped, keys, 3) * jnp.float32(scale)
+    found = _dot(queries, keys, 3) * jnp.float32(scale)
     if softcap is not None:
-        scores = jnp.tanh(scores / softcap) * softcap
-    b, m, rows, s = scores.shape
+        found = jnp.tanh(found / softcap) * softcap
+    b, m, rows, s = found.shape
     tokens = visible.shape[1]
-    split = scores.reshape(b, m, rows // tokens, tokens, s)
-    return jnp.where(visible[:, None, None], split, -jnp.inf).reshape(scores.shape)
+    split = found.reshape(b, m, rows // tokens, tokens, s)
+    return jnp.where(visible[:, None, None], split, -jnp.inf).reshape(found.shape)
 
 
-def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
+def mix(weights: jax.Array, values: jax.Array) -> jax.Array:
     """``[B, M, N / M * T, H]`` float32, the weighted sum of the values."""
     return _dot(weights.astype(values.dtype), values, 2)
 

@@ -115,7 +115,7 @@ def _threefry(keys, index):
 
 
 def _threshold(plan, mode, logits, ints, floats, largest, tempered, mass):
-    """The smallest logit ``[lines, 1]`` that top-k and top-p keep, see ``reference._cut_row``."""
+    """The smallest logit ``[lines, 1]`` that top-k and top-p keep, see ``reference._searched``."""
     temperature, top_p = floats[:, 0:1], floats[:, 1:2]
     divisor = jnp.where(temperature > 0, temperature, 1.0)
 

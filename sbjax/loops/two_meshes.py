@@ -75,10 +75,10 @@ def run(engine: Engine, params: dict[str, Params], state: State, max_rounds: int
         here = place(asked, homes["target"], rows)
         with entered(params["target"]):
             answer, cache = _answer(engine, theirs, here, cache, *fixed)
+        answer = place(answer, homes["draft"], rows)
         with entered(params["draft"]):
             branches = _propose(engine, params["draft"], state)
-        answer = place(answer, homes["draft"], rows)
-        state, asked, alive = _finish(engine, sides["draft"], state, branches, answer)
+            state, asked, alive = _finish(engine, sides["draft"], state, branches, answer)
         running.append(alive)
         if len(running) >= RUN_AHEAD and not host_read(running.popleft()):
             break

@@ -148,8 +148,7 @@ def compiled_run(engine: Engine, place, model_places):
     }
     state = jax.tree.map(lambda leaf: put(leaf, place(leaf)), state_shapes(engine))
     count = jax.ShapeDtypeStruct((), jnp.int32)
-    with tuning.for_device("TPU v5 lite"):
-        return run.lower(engine, params, state, put(count, place(count))).compile()
+    return run.lower(engine, params, state, put(count, place(count))).compile()
 
 
 def kernels(program: str) -> set[str]:
@@ -162,7 +161,8 @@ def kernels(program: str) -> set[str]:
 def test_a_whole_run_of_specbranch(chip, engine):
     here = SingleDeviceSharding(chips(chip)[0])
     place = lambda leaf: here  # noqa: E731
-    compiled = compiled_run(engine, place, lambda model: jax.tree.map(place, model.abstract()))
+    with tuning.for_device(chips(chip)[0].device_kind):
+        compiled = compiled_run(engine, place, lambda model: jax.tree.map(place, model.abstract()))
     program, memory = compiled.as_text(), compiled.memory_analysis()
     assert kernels(program) == {"branch_attention", "verify", "adopt"}
     state, params = state_shapes(engine), [engine.target.abstract(), engine.draft.abstract()]
