@@ -41,24 +41,21 @@ def adopt(
     *,
     interpret: gpu.Interpret = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Writes new tokens at ``start[b] + t``; those past the end of the buffer are dropped.
+    """See ``reference.adopt``.
 
     Args:
       keys: ``[B, M, S, H]``.
       values: ``[B, M, S, H]``.
-      new_keys: ``[B, M, T, H]``, of the dtype of ``keys``.
+      new_keys: ``[B, M, T, H]``.
       new_values: ``[B, M, T, H]``.
-      start: ``[B]`` int32, not negative; see ``reference.adopt``.
+      start: ``[B]`` int32.
       interpret: see ``gpu.Interpret``.
 
-    Returns:
-      The two buffers, written in place where they are donated.
-
     Raises:
-      ValueError: with the reason of ``refusal``.
+      ValueError: if this version does not apply.
     """
     if reason := refusal(keys, values, new_keys, new_values, start):
-        raise ValueError(reason)
+        raise ValueError(f"adopt for gpu: {reason}")
     rows, heads, tokens, width = new_keys.shape
     staged = gpu.shared((heads, width), keys.dtype)
     buffers = gpu.buffer(keys), gpu.buffer(values)

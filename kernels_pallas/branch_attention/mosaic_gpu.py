@@ -88,20 +88,20 @@ def attention(
     blocks: Blocks | None = None,
     interpret: gpu.Interpret = False,
 ) -> jax.Array:
-    """Softmax attention with grouped heads over the visible part of prefix and own tokens.
+    """See ``reference.attention``; slots before the first and behind the last that some query of a row sees
+    may hold anything, NaN included.
 
     Args:
-      query: ``[B, T, N, H]`` bfloat16 or float16.
-      prefix_keys: ``[B, M, S, H]`` of the same dtype; anything in slots that no query sees.
-      prefix_values: ``[B, M, S, H]``; anything in slots before the first and behind the last that any query
-        of the row sees, finite between them.
-      start: ``[B, T]`` int32, the first prefix slot that a query sees; None is 0 everywhere.
-      end: ``[B, T]`` int32, one past the last slot that it sees.
+      query: ``[B, T, N, H]``, bfloat16 or float16 like all the others.
+      prefix_keys: ``[B, M, S, H]``.
+      prefix_values: ``[B, M, S, H]``.
+      start: ``[B, T]`` int32 or None.
+      end: ``[B, T]`` int32.
       keys: ``[B, M, W, H]``.
-      values: ``[B, M, W, H]``, finite.
-      visible: ``[B, T, W]`` bool; every query sees at least one token or slot.
+      values: ``[B, M, W, H]``.
+      visible: ``[B, T, W]`` bool.
       scale: what the dot products are multiplied by.
-      softcap: if set, scores become ``softcap * tanh(score / softcap)``.
+      softcap: bound of the scores.
       blocks: how the work is cut; None takes that of ``tuning``, else the default of ``Blocks``.
       interpret: see ``gpu.Interpret``.
 
@@ -109,7 +109,7 @@ def attention(
       ``[B, T, N, H]`` in the dtype of ``query``.
 
     Raises:
-      ValueError: with the reason of ``refusal``.
+      ValueError: if this version does not apply.
     """
     (_, t, n, h), m = query.shape, keys.shape[1]
     if blocks is None:

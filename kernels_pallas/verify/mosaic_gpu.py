@@ -19,12 +19,12 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 
 from kernels_pallas import gpu
 from kernels_pallas.verify import reference
+from kernels_pallas.verify.threefry import gumbel
 
 PIECE = 1024
 """Logits of a copy, eight for a thread."""
@@ -34,8 +34,6 @@ STAGES = 3
 
 PROGRAMS = 1056
 """Programs to aim at: eight for each of the 132 processors."""
-
-TINY = np.finfo(np.float32).tiny
 
 
 def refusal(logits: jax.Array | jax.ShapeDtypeStruct, *, vocab_size: int | None = None) -> str | None:
@@ -83,7 +81,7 @@ def picks(
       ValueError: with the reason of ``refusal``.
     """
     if reason := refusal(logits, vocab_size=vocab_size):
-        raise ValueError(reason)
+        raise ValueError(f"verify for gpu: {reason}")
     _, t, v = logits.shape
     vocab = v if vocab_size is None else vocab_size
     lowest = _lowest_kept(logits, temperature, top_k, top_p, vocab)
@@ -217,27 +215,9 @@ def _noise(key, temperature, token, layout, interpret):
     """What ``jax.random.gumbel`` draws at the places ``token``; zeros, at no cost, at temperature 0."""
 
     def draw():
-        bits = _threefry(key, lax.bitcast_convert_type(token, jnp.uint32))
-        uniform = (
-            lax.bitcast_convert_type((bits >> jnp.uint32(9)) | jnp.uint32(0x3F800000), jnp.float32) - 1.0
-        )
-        return -jnp.log(-jnp.log(jnp.maximum(uniform, TINY)))
+        return gumbel(key, lax.bitcast_convert_type(token, jnp.uint32))
 
     def none():
         return gpu.laid_out(jnp.zeros(token.shape, jnp.float32), layout, interpret)
 
     return lax.cond(temperature > 0, draw, none)
-
-
-def _threefry(key, low: jax.Array) -> jax.Array:
-    """The two halves, by exclusive or, of threefry2x32 of ``(0, low)``: jax's bits of elements ``low``."""
-    schedule = (*key, key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
-    first, second = schedule[0], low + schedule[1]
-    for i in range(5):
-        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
-            first = first + second
-            second = (second << jnp.uint32(turn)) | (second >> jnp.uint32(32 - turn))
-            second = second ^ first
-        first = first + schedule[(i + 1) % 3]
-        second = second + (schedule[(i + 2) % 3] + jnp.uint32(i + 1))
-    return first ^ second

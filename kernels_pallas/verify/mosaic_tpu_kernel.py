@@ -5,16 +5,14 @@ Everything that is one number a line is a column ``[lines, 1]``.
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import pallas as pl
 
 from kernels_pallas.verify.mosaic_tpu_walk import BEST, COUNTED, MAXIMUM, MINIMUM, TOTAL, Plan, walk
-from kernels_pallas.verify.reference import LOWEST
+from kernels_pallas.verify.reference import LOWEST, largest
+from kernels_pallas.verify.threefry import gumbel
 
 NOISE, COUNT, MASS = 1, 2, 4
 """Bits of a mode, what a line or some line of a block asks for: a draw, a cut by top-k, a cut by top-p."""
-TINY = np.finfo(np.float32).tiny
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def kernel(plan: Plan, modes, first, logits, ints, floats, token, found, tempered=None, mass=None):
@@ -33,14 +31,14 @@ def kernel(plan: Plan, modes, first, logits, ints, floats, token, found, tempere
       mass: the same.
     """
     mode = modes[pl.program_id(0)]
-    largest = _maximum(plan, logits)
+    top = _maximum(plan, logits)
     if plan.given:
         threshold = floats[:, 2:3]
     else:
         threshold = jax.lax.cond(
             (mode & (COUNT | MASS)) != 0,
-            lambda: _threshold(plan, mode, logits, ints, floats, largest, tempered, mass),
-            lambda: jnp.full_like(largest, -jnp.inf),
+            lambda: _threshold(plan, mode, logits, ints, floats, top, tempered, mass),
+            lambda: jnp.full_like(top, -jnp.inf),
         )
     score, index, logit = jax.lax.cond(
         (mode & NOISE) != 0,
@@ -48,9 +46,9 @@ def kernel(plan: Plan, modes, first, logits, ints, floats, token, found, tempere
         lambda: _greedy(plan, logits),
     )
     token[...] = first[0] + index
-    found[:, 0:1], found[:, 1:2] = score, largest
+    found[:, 0:1], found[:, 1:2] = score, top
     if plan.log_probs:
-        found[:, 2:3], found[:, 3:4] = logit, _log_sum(plan, logits, largest)
+        found[:, 2:3], found[:, 3:4] = logit, _log_sum(plan, logits, top)
 
 
 def _maximum(plan, logits):
@@ -63,8 +61,8 @@ def _maximum(plan, logits):
     return walk(plan, MAXIMUM, visit)[0]
 
 
-def _log_sum(plan, logits, largest):
-    base = jnp.where(largest > -jnp.inf, largest, 0.0)
+def _log_sum(plan, logits, top):
+    base = jnp.where(top > -jnp.inf, top, 0.0)
     return base + jnp.log(walk(plan, TOTAL, lambda at, _: (jnp.exp(logits[:, at] - base),))[0])
 
 
@@ -82,7 +80,7 @@ def _sampled(plan, first, logits, ints, floats, threshold):
     def visit(columns, start):
         x = logits[:, columns]
         index = start + _lanes(x)
-        noise = _gumbel(keys, first + index)
+        noise = gumbel(keys, first + index)
         return jnp.where(x >= threshold, x, -jnp.inf) + temperature * noise, index, x
 
     return walk(plan, BEST, visit)
@@ -92,35 +90,13 @@ def _lanes(x):
     return jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
 
 
-def _gumbel(keys, index):
-    """``jax.random.gumbel`` at the indices ``[lines, width]`` int32 of long enough vectors."""
-    bits = jax.lax.shift_right_logical(_threefry(keys, index), jnp.int32(9)) | jnp.int32(0x3F800000)
-    # jax scales to [tiny, 1) as x (1 - tiny) + tiny, which changes nothing but zero.
-    uniform = jnp.maximum(jax.lax.bitcast_convert_type(bits, jnp.float32) - 1.0, TINY)
-    return -jnp.log(-jnp.log(uniform))
-
-
-def _threefry(keys, index):
-    """Random bits of a threefry2x32 key: both words of the block (0, index), combined by exclusive or."""
-    words = (*keys, keys[0] ^ keys[1] ^ jnp.int32(0x1BD11BDA))
-    x, y = jnp.broadcast_to(words[0], index.shape), index + words[1]
-    for group in range(5):
-        for by in ROTATIONS[group % 2]:
-            x = x + y
-            turned = jax.lax.shift_left(y, jnp.int32(by)) | jax.lax.shift_right_logical(y, jnp.int32(32 - by))
-            y = x ^ turned
-        x = x + words[(group + 1) % 3]
-        y = y + (words[(group + 2) % 3] + jnp.int32(group + 1))
-    return x ^ y
-
-
-def _threshold(plan, mode, logits, ints, floats, largest, tempered, mass):
+def _threshold(plan, mode, logits, ints, floats, top, tempered, mass):
     """The smallest logit ``[lines, 1]`` that top-k and top-p keep, see ``reference._searched``."""
     temperature, top_p = floats[:, 0:1], floats[:, 1:2]
     divisor = jnp.where(temperature > 0, temperature, 1.0)
 
     def temper(columns, _):
-        relative = (logits[:, columns] - largest) / divisor
+        relative = (logits[:, columns] - top) / divisor
         tempered[:, columns], mass[:, columns] = relative, jnp.exp(relative)
         return (mass[:, columns],)
 
@@ -135,7 +111,7 @@ def _threshold(plan, mode, logits, ints, floats, largest, tempered, mass):
     everything = jnp.full_like(ints[:, 2:3], LOWEST)
     by_count = jax.lax.cond(
         (mode & COUNT) != 0,
-        lambda: _largest(everything, lambda t: count(_value(t)) >= ints[:, 2:3]),
+        lambda: largest(everything, lambda t: count(_value(t)) >= ints[:, 2:3]),
         lambda: everything,
     )
     by_count = _value(by_count)
@@ -143,7 +119,7 @@ def _threshold(plan, mode, logits, ints, floats, largest, tempered, mass):
     def nucleus():
         enough = top_p * total(by_count)
         # Out is a token if those above it hold enough. The best, key 0, stays: ``_value`` ends there.
-        outside = _largest(everything, lambda t: total(_value(t + 1)) >= enough)
+        outside = largest(everything, lambda t: total(_value(t + 1)) >= enough)
         return jnp.where(top_p < 1, outside + 1, everything)
 
     by_mass = _value(jax.lax.cond((mode & MASS) != 0, nucleus, lambda: everything))
@@ -160,15 +136,3 @@ def _value(key):
     """The float of a key of ``reference.order``; minus infinity of lower ones, zero of positive ones."""
     key = jnp.maximum(key, LOWEST)
     return jax.lax.bitcast_convert_type(jnp.where(key < 0, key ^ jnp.int32(0x7FFFFFFF), 0), jnp.float32)
-
-
-def _largest(lowest, holds):
-    """The largest key <= 0 ``[lines, 1]`` for which ``holds``, else one less than the lowest."""
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = low + jax.lax.shift_right_logical(high - low + 1, jnp.int32(1))
-        good = holds(middle)
-        return jnp.where(good, middle, low), jnp.where(good, high, middle - 1)
-
-    return jax.lax.fori_loop(0, 31, halve, (lowest - 1, jnp.zeros_like(lowest)))[0]

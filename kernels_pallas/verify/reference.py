@@ -10,6 +10,7 @@ bisection over the float's bits does. Both are exact, and neither sorts the voca
 Axes: ``B`` rows, ``T`` positions, ``V`` vocabulary.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -156,11 +157,12 @@ def _searched(logits, temperature, top_k, top_p) -> jax.Array:
     mass, keys = jnp.exp(tempered), order(tempered)
     count = jnp.where(top_k > 0, top_k, logits.shape[0])
     # The k-th largest value is the largest threshold that k tokens reach.
-    by_count = _largest(lambda t: jnp.sum(keys >= t) >= count)
+    lowest = jnp.int32(LOWEST)
+    by_count = largest(lowest, lambda t: jnp.sum(keys >= t) >= count)
     total = jnp.sum(jnp.where(keys >= by_count, mass, 0))
     # A token is in the nucleus if the tokens above it hold less than top_p: the smallest such value is
     # one past the largest threshold above which the mass still reaches top_p.
-    outside = _largest(lambda t: jnp.sum(jnp.where(keys > t, mass, 0)) >= top_p * total)
+    outside = largest(lowest, lambda t: jnp.sum(jnp.where(keys > t, mass, 0)) >= top_p * total)
     # A share so small that it rounds to nothing still keeps the best token, whose key is 0.
     by_mass = jnp.where(top_p < 1, jnp.minimum(outside + 1, 0), LOWEST)
     return jnp.maximum(by_count, by_mass)
@@ -172,20 +174,22 @@ def order(x: jax.Array) -> jax.Array:
     return jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)
 
 
-def _largest(holds) -> jax.Array:
-    """The largest key <= 0 (values are relative to the maximum) for which ``holds``, else the lowest.
+def largest(lowest: jax.Array, holds: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """The largest key <= 0 for which ``holds``, else one less than the lowest, by 31 halvings.
 
-    ``holds`` is true up to some key and false above. 31 halvings of the range of non-positive floats.
+    Args:
+      lowest: int32, ``LOWEST`` in any shape.
+      holds: from keys to whether they are low enough: true up to some key, false above (values are relative
+        to the maximum, so no key is above 0).
     """
 
     def halve(_, bounds):
         low, high = bounds
-        middle = low + (high - low + 1) // 2
+        middle = low + jax.lax.shift_right_logical(high - low + 1, jnp.int32(1))
         good = holds(middle)
         return jnp.where(good, middle, low), jnp.where(good, high, middle - 1)
 
-    low, _ = jax.lax.fori_loop(0, 31, halve, (jnp.int32(LOWEST - 1), jnp.int32(0)))
-    return low
+    return jax.lax.fori_loop(0, 31, halve, (lowest - 1, jnp.zeros_like(lowest)))[0]
 
 
 def pick(scores: jax.Array) -> jax.Array:
