@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from command_line.exits import guarded
-from command_line.flags import positive
+from command_line.flags import natural, positive
 
 MODULES = {
     "floor": "floor",
@@ -213,9 +213,7 @@ def _add_chat_suites(parser) -> None:
 
 
 def _add_every_method(commands) -> None:
-    text = (
-        "all methods on a pair, one device: speed, counters, the same text, the device-time model's opinion"
-    )
+    text = "all methods on a pair: speed, counters, the same text, and what the device-time model makes of it"
     parser = _command(commands, "every-method", text)
     _add_prompts(parser, many=True, tune=1, report=2)
     _add_chat_suites(parser)
@@ -225,6 +223,7 @@ def _add_every_method(commands) -> None:
     add("--batch", type=positive, default=1, metavar="B", help="prompts at a time")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
     add("--seed", type=int, default=0, help="of all chance")
+    add("--apart", action="store_true", help="each model on a device of its own; methods with overlap only")
 
 
 def _add_policies(commands) -> None:
@@ -236,6 +235,7 @@ def _add_policies(commands) -> None:
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
     add("--c", type=float, nargs="+", default=[3.0, 5.0, 10.0, 15.0], metavar="C", help="t_target / t_draft")
     add("--batch", type=positive, default=16, metavar="B", help="rows recorded at a time")
+    add("--train", type=natural, default=0, metavar="N", help="more prompts, for H-RAD (0: tuning ones)")
     add("--weaken", type=float, default=0.0, metavar="S", help="noise on the draft's log-probabilities, nats")
     add("--hrad-lengths", type=positive, nargs="+", default=[5, 10], metavar="G", help="H-RAD learns from")
     add(

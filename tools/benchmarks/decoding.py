@@ -9,6 +9,7 @@ import numpy as np
 from command_line.timing import seconds
 
 import sbjax
+from sbjax.loops import loop_of
 
 _ALL_ROUNDS = 2**30
 
@@ -99,7 +100,7 @@ class Decoder:
             )
 
         prefill_seconds, state = seconds(begin)
-        decode_seconds, state = seconds(sbjax.run, engine, params, state, jnp.int32(max_rounds))
+        decode_seconds, state = seconds(loop_of(params), engine, params, state, jnp.int32(max_rounds))
         text, length = np.asarray(state.text), np.asarray(state.length)
         tokens = [
             text[row, len(prompt) : end].tolist()

@@ -1,14 +1,17 @@
-"""``every-method``: all methods on a pair, one device, the text compared token for token with plain decoding.
+"""``every-method``: all methods on a pair, the text compared token for token with plain decoding.
 
-Besides the counters and the speed of every method it says how long the device-time model thinks the run
-should have taken, from step times measured in the same call.
+Both models are on one device, or, with ``--apart``, each has one of its own. Besides the counters and the
+speed of every method it says how long the device-time model thinks the run should have taken, from step
+times measured in the same call.
 """
 
 import argparse
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
 
+import jax
 from command_line.timing import turns
 from rich.console import Console
 from rich.table import Table
@@ -49,7 +52,7 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     if options.report % options.batch:
         raise ValueError(f"--report {options.report} prompts are no whole batches of {options.batch}")
     chosen = _chosen(options)
-    target, draft = (sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft))
+    target, draft = _load(options)
     target.tokenizer.require_same(draft.tokenizer)
     suites = [
         read_suite(path, target.tokenizer, _chat(options, path.stem in options.chat_suites))
@@ -85,12 +88,32 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         console.print(_table(found[-1]))
 
 
+def _load(options: argparse.Namespace) -> list[sbjax.Model]:
+    """Target and draft; apart they are bound to the first and the second device."""
+    found = [sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft)]
+    if not options.apart:
+        return found
+    devices = jax.devices()
+    if len(devices) < 2:
+        raise ValueError(
+            "--apart needs two devices, there is one; on a CPU give it two of one thread each with "
+            'XLA_FLAGS="--xla_force_host_platform_device_count=2 --xla_cpu_multi_thread_eigen=false"'
+        )
+    return [
+        dataclasses.replace(model, params=jax.device_put(model.params, device))
+        for model, device in zip(found, devices[:2], strict=True)
+    ]
+
+
 def _chosen(options: argparse.Namespace) -> dict[str, sbjax.Method]:
     """The methods that were asked for, and plain decoding."""
     every = methods(options.draft_length)
+    if options.apart:
+        every = {name: method for name, method in every.items() if name == "plain" or method.overlapped}
     wanted = ["plain", *(options.methods or every)]
     if unknown := [name for name in wanted if name not in every]:
-        raise ValueError(f"there is no method {unknown[0]!r}; there are {', '.join(every)}")
+        where = " with the models apart" if options.apart else ""
+        raise ValueError(f"there is no method {unknown[0]!r}{where}; there are {', '.join(every)}")
     return {name: method for name, method in every.items() if name in wanted}
 
 
@@ -128,7 +151,7 @@ def _case(suite: Suite, temperature: float, decoders, target, slots: int, option
         rows[name] = figures | {
             "seconds": seconds,
             "tokens_a_second": figures["tokens"] / seconds,
-            "modelled_seconds": modelled.one_device,
+            "modelled_seconds": modelled.two_devices if options.apart else modelled.one_device,
             "differences": _differences(suite, target, runs["plain"], each, temperature, slots, options.seed),
         }
     return {"suite": suite.name, "prompts": suite.numbers, "temperature": temperature, "methods": rows}

@@ -10,12 +10,11 @@ import argparse
 import dataclasses
 import itertools
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
+from replay.cases import Case, record_cases
 from replay.predictors import train_predictor
-from replay.recording import LAYERS, record, recording, weakened
+from replay.recording import LAYERS
 from replay.replaying import Figures, Recording, quick_compile, replay
 from rich.console import Console
 from rich.progress import track
@@ -23,20 +22,9 @@ from rich.table import Table
 
 import sbjax
 from benchmarks.results import Results
-from benchmarks.suites import read_suite
 from sbjax.methods import PEARL, AdaEDL, SpecBranch, SpS
-from sbjax.start import bucket
 
 LENGTHS = (3, 5, 10, 15)
-
-
-class _Case(NamedTuple):
-    """One suite at one temperature."""
-
-    suite: str
-    temperature: float
-    tuning: dict[str, np.ndarray]
-    reported: dict[str, np.ndarray]
 
 
 def settings() -> dict[str, list[sbjax.Method]]:
@@ -60,11 +48,11 @@ def settings() -> dict[str, list[sbjax.Method]]:
 
 def run(options: argparse.Namespace, results: Results, console: Console) -> None:
     """Measures; see the module."""
-    cases = _record(options, console)
+    cases = record_cases(options, console)
     quick_compile()
     predictors, accuracy = {}, {}
     for temperature in options.temperature:
-        parts = [case.tuning for case in cases if case.temperature == temperature]
+        parts = [case.training for case in cases if case.temperature == temperature]
         predictors[temperature], accuracy[str(temperature)] = train_predictor(parts, options.hrad_lengths)
     results.put(predictors=accuracy)
     keys = list(itertools.product(cases, options.c))
@@ -83,7 +71,7 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         console.print(_table(entry))
 
 
-def _replay_all(name: str, methods, cases: list[_Case], predictors, console: Console) -> dict[tuple, Figures]:
+def _replay_all(name: str, methods, cases: list[Case], predictors, console: Console) -> dict[tuple, Figures]:
     """Every setting of a method on both parts of every case."""
     runs = {}
     for method in track(methods, name, console=console):
@@ -95,43 +83,7 @@ def _replay_all(name: str, methods, cases: list[_Case], predictors, console: Con
     return runs
 
 
-def _record(options: argparse.Namespace, console: Console) -> list[_Case]:
-    """Recordings of all suites and temperatures; loads the pair only if one is missing."""
-    names = [(path.stem, temperature) for path in options.prompts for temperature in options.temperature]
-    paths = {name: options.recordings / f"{name[0]}-{name[1]}.npz" for name in names}
-    if not all(path.is_file() for path in paths.values()):
-        target, draft = (sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft))
-        target.tokenizer.require_same(draft.tokenizer)
-        for path, temperature in itertools.product(options.prompts, options.temperature):
-            chat = argparse.Namespace(**{**vars(options), "chat": path.stem in options.chat_suites})
-            suite = read_suite(path, target.tokenizer, chat)
-            console.print(f"recording {path.stem}, temperature {temperature}")
-            recording(
-                paths[path.stem, temperature],
-                lambda suite=suite, temperature=temperature: record(
-                    target,
-                    draft,
-                    suite.tuning + suite.reported,
-                    temperature=temperature,
-                    new_tokens=options.max_new_tokens,
-                    slots=bucket(options.max_prompt_tokens + options.max_new_tokens),
-                    batch=options.batch,
-                    on_rows=lambda rows: console.print(f"  {rows} rows"),
-                ),
-            )
-        del target, draft
-    cases = []
-    for name, path in paths.items():
-        arrays = weakened(recording(path, None), options.weaken)
-        tuning, reported = (
-            {key: value[part] for key, value in arrays.items()}
-            for part in (slice(0, options.tune), slice(options.tune, None))
-        )
-        cases.append(_Case(*name, tuning, reported))
-    return cases
-
-
-def _best(methods, name: str, case: _Case, c: float, runs) -> dict[str, Any]:
+def _best(methods, name: str, case: Case, c: float, runs) -> dict[str, Any]:
     """The setting that is fastest on the tuning prompts."""
     return _row(
         max(methods, key=lambda m: runs[name, m, case.suite, case.temperature, "tuning"].speed_up(c)),
@@ -139,7 +91,7 @@ def _best(methods, name: str, case: _Case, c: float, runs) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _fewest_rollbacks(methods, name: str, case: _Case, c: float, runs, least: float) -> dict[str, Any]:
+def _fewest_rollbacks(methods, name: str, case: Case, c: float, runs, least: float) -> dict[str, Any]:
     """Among the settings that are at least so fast on the tuning prompts, the one that rolls back least."""
 
     def tuned(method) -> Figures:
@@ -150,7 +102,7 @@ def _fewest_rollbacks(methods, name: str, case: _Case, c: float, runs, least: fl
     return _row(chosen, name, case, c, runs) | {"method": f"{name}, fewest rollbacks"}
 
 
-def _row(method, name: str, case: _Case, c: float, runs) -> dict[str, Any]:
+def _row(method, name: str, case: Case, c: float, runs) -> dict[str, Any]:
     tuned, reported = (
         runs[name, method, case.suite, case.temperature, part] for part in ("tuning", "reported")
     )

@@ -19,12 +19,14 @@ class Suite:
       name: of the file.
       tuning: what settings are chosen on.
       reported: what figures are measured on; none of them is a tuning prompt.
+      training: further ones, that something may learn from.
       numbers: which prompts of the file are reported.
     """
 
     name: str
     tuning: list[list[int]]
     reported: list[list[int]]
+    training: list[list[int]]
     numbers: list[int]
 
     @property
@@ -39,7 +41,8 @@ def read_suite(path: Path, tokenizer: sbjax.Tokenizer, options: argparse.Namespa
     Args:
       path: a .jsonl file.
       tokenizer: the target's.
-      options: ``field``, ``chat``, ``tune``, ``report``, ``max_prompt_tokens``.
+      options: ``field``, ``chat``, ``tune``, ``report``, ``max_prompt_tokens``, and where there are
+        training prompts ``train``.
 
     Raises:
       ValueError: there are too few prompts that are short enough.
@@ -50,16 +53,18 @@ def read_suite(path: Path, tokenizer: sbjax.Tokenizer, options: argparse.Namespa
     ids = token_lists(prompts, tokenizer, tokenizer.vocab_size)
     order = np.random.default_rng(0).permutation(len(ids))
     fitting = [int(number) for number in order if len(ids[number]) <= options.max_prompt_tokens]
-    wanted = options.tune + options.report
+    measured = options.tune + options.report
+    wanted = measured + getattr(options, "train", 0)
     if len(fitting) < wanted:
         raise ValueError(
             f"{path} has {len(fitting)} prompts of at most {options.max_prompt_tokens} tokens, "
             f"{wanted} are needed"
         )
-    reported = fitting[options.tune : wanted]
+    reported = fitting[options.tune : measured]
     return Suite(
         path.stem,
         [ids[number] for number in fitting[: options.tune]],
         [ids[number] for number in reported],
+        [ids[number] for number in fitting[measured:wanted]],
         reported,
     )

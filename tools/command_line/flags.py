@@ -71,6 +71,14 @@ def positive(text: str) -> int:
     return value
 
 
+def natural(text: str) -> int:
+    """A whole number of at least zero."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+    return value
+
+
 def draft_length(text: str) -> int | str:
     """A whole number of at least one, or "auto"."""
     return text if text == "auto" else positive(text)

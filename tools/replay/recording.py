@@ -1,7 +1,11 @@
 """Recording: the text of plain decoding, and what draft and target said along it."""
 
 import functools
+import hashlib
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,42 +36,35 @@ def _read(model, params, cache, tokens, length, noise, sampling, *, vocab_size: 
 
 
 def record(
-    target: sbjax.Model, draft: sbjax.Model, prompts: list, *, temperature: float, new_tokens: int,
-    slots: int, batch: int, seed: int = 0, on_rows=lambda rows: None,
+    target: sbjax.Model, draft: sbjax.Model, prompts: list, *, first: int, temperature: float,
+    new_tokens: int, slots: int, seed: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Decodes prompts and reads the texts once more with both models.
+    """Decodes prompts together and reads the texts once more with both models.
 
     Args:
       target: the model whose text is wanted.
       draft: the model whose guesses are wanted.
-      prompts: token ids; row ids count from 0.
+      prompts: token ids.
+      first: row id of the first, the others count on.
       temperature: of all rows.
       new_tokens: tokens a prompt at most.
       slots: of the caches.
-      batch: rows at a time.
       seed: of all chance.
-      on_rows: called with the number of rows done.
 
     Returns:
       ``length [R]``, ``script [R, S]``, ``rows [R, S, E]`` and ``features [R, S, LAYERS + 1, D]`` as
       ``recorded_models`` has them, ``S`` being ``new_tokens``.
     """
-    plain, parts = Decoder(target, None, sbjax.Autoregressive()), []
-    for first in range(0, len(prompts), batch):
-        some = prompts[first : first + batch]
-        ids = list(range(first, first + len(some)))
-        run = plain.run(
-            some, new_tokens, slots=slots, temperature=temperature, seed=seed, row_ids=ids,
-            stop_ids=target.defaults.stop_ids,
-        )  # fmt: skip
-        parts.append(
-            _listen(plain.engine, target, draft, some, run.tokens, ids, temperature, new_tokens, slots, seed)
-        )
-        on_rows(len(some))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    plain, ids = Decoder(target, None, sbjax.Autoregressive()), list(range(first, first + len(prompts)))
+    run = plain.run(
+        prompts, new_tokens, slots=slots, temperature=temperature, seed=seed, row_ids=ids,
+        stop_ids=target.defaults.stop_ids,
+    )  # fmt: skip
+    size = plain.engine.vocab_size
+    return _listen(size, target, draft, prompts, run.tokens, ids, temperature, new_tokens, slots, seed)
 
 
-def _listen(engine, target, draft, prompts, texts, ids, temperature, new_tokens, slots, seed):
+def _listen(vocab_size, target, draft, prompts, texts, ids, temperature, new_tokens, slots, seed):
     """What both models say along the texts."""
     rows, steps = len(prompts), -(-new_tokens // CHUNK) * CHUNK
     whole = np.zeros((rows, slots), np.int32)
@@ -87,7 +84,7 @@ def _listen(engine, target, draft, prompts, texts, ids, temperature, new_tokens,
             tokens = np.take_along_axis(whole, columns, 1)
             one, cache = _read(
                 model.model, model.params, cache, jnp.asarray(tokens), jnp.asarray(place), noise, sampling,
-                vocab_size=engine.vocab_size, features=features,
+                vocab_size=vocab_size, features=features,
             )  # fmt: skip
             heard.append(jax.tree.map(np.asarray, one))
         found[name] = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, :new_tokens], *heard)
@@ -104,15 +101,38 @@ def _listen(engine, target, draft, prompts, texts, ids, temperature, new_tokens,
     }
 
 
-def recording(path: Path, make) -> dict[str, np.ndarray]:
-    """What is recorded at ``path``; recorded now by ``make()`` if it is not there yet."""
+def recording(
+    path: Path, wanted: dict[str, Any], make: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What is recorded at ``path``; recorded now by ``make()`` if it is not there yet.
+
+    Args:
+      path: the file.
+      wanted: what the recording depends on, kept beside it.
+      make: records.
+
+    Raises:
+      ValueError: the file holds a recording of something else.
+    """
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         work = path.with_name(path.name + ".partial.npz")
-        np.savez(work, **make())
+        np.savez(work, about=np.array(json.dumps(wanted)), **make())
         work.replace(path)
     with np.load(path) as file:
-        return dict(file)
+        arrays = dict(file)
+    about = json.loads(str(arrays.pop("about")))
+    if differing := [name for name in wanted if about.get(name) != wanted[name]]:
+        raise ValueError(
+            f"{path} was recorded with another {', '.join(differing)}: give another --recordings folder, "
+            "or remove the file"
+        )
+    return arrays
+
+
+def fingerprint(prompts: list[list[int]]) -> str:
+    """Tells lists of token ids apart."""
+    return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
 
 
 def weakened(arrays: dict[str, np.ndarray], sigma: float, seed: int = 0) -> dict[str, np.ndarray]:
