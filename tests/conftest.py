@@ -7,8 +7,8 @@ import signal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=5"
-# Most of the suite's time is compiling, and jaxlib 0.10's older code generator takes half as long. (The smoke test
-# of the wheel compiles as users do.) XLA ends the process at a flag it does not know, hence the version.
+# Most of the suite's time is compiling, and jaxlib 0.10's older code generator takes half as long. (The smoke
+# test of the wheel compiles as users do.) XLA ends the process at a flag it does not know, hence the version.
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
