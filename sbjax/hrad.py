@@ -141,7 +141,11 @@ def target_logits(
 
 
 def decide(
-    predictor: Params | None, logits: jax.Array | None, confidence: jax.Array, length: jax.Array
+    predictor: Params | None,
+    logits: jax.Array | None,
+    confidence: jax.Array,
+    length: jax.Array,
+    trust: float = 0.0,
 ) -> jax.Array:
     """The verdict on a line.
 
@@ -150,13 +154,16 @@ def decide(
       logits: ``[B, 3]``, the target's part; None makes every verdict undecided.
       confidence: ``[B, C]`` float32, the draft's probability of every token of the line.
       length: ``[B]`` int32, tokens of the line.
+      trust: a verdict whose probability is less is undecided.
 
     Returns:
       ``[B]`` int32: NOTHING, UNDECIDED or EVERYTHING.
     """
     if logits is None:
         return jnp.full_like(length, UNDECIDED)
-    return jnp.argmax(fused_logits(predictor, logits, confidence, length), -1).astype(jnp.int32)
+    chances = jax.nn.softmax(fused_logits(predictor, logits, confidence, length))
+    verdict = jnp.argmax(chances, -1).astype(jnp.int32)
+    return jnp.where(chances.max(-1) >= trust, verdict, UNDECIDED)
 
 
 def fused_logits(predictor: Params, logits: jax.Array, confidence: jax.Array, length: jax.Array) -> jax.Array:

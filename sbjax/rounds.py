@@ -156,7 +156,8 @@ def finish_overlapped(
     """
     settled = settle(engine, state, branches, outcome)
     trunk = line_trunk(engine, state)
-    verdict = hrad.decide(predictor, logits, settled.line.drawn.confidence, settled.line.length)
+    drawn, length = settled.line.drawn, settled.line.length
+    verdict = hrad.decide(predictor, logits, drawn.confidence, length, engine.method.trust)
     after, emitted = commit(state, trunk.tokens, outcome, checked)
     line = retain(engine, settled.line, after.limit - after.length, verdict)
     counted = _count(engine, state, branches, checked, outcome, settled, emitted, line.trunk, verdict)

@@ -133,6 +133,16 @@ def test_both_networks_have_their_say():
     assert both.dtype == jnp.int32 and 0 < np.sum(both != alone) < 60
 
 
+def test_a_verdict_that_is_not_sure_enough_is_undecided():
+    logits = jnp.log(jnp.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.1, 0.8, 0.1]], jnp.float32))
+    line = jnp.full((3, 4), 0.5, jnp.float32), jnp.full(3, 4, jnp.int32)
+    wanted = {0.0: [0, 2, 1], 0.6: [1, 2, 1], 0.75: [1, 1, 1]}
+    for trust, verdicts in wanted.items():
+        np.testing.assert_array_equal(hrad.decide({}, logits, *line, trust), verdicts)
+    with pytest.raises(ValueError, match=r"trust must be in \[0, 1\]"):
+        SpecBranch(trust=1.5)
+
+
 def test_without_a_predictor_every_verdict_is_undecided():
     outcome = Outcome(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32))
     blind = dataclasses.replace(ENGINE, method=dataclasses.replace(METHOD, features=0))

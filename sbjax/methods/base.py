@@ -60,10 +60,12 @@ class OverlappedMethod(Method, Protocol):
     Attributes:
       branches: ``K``, the main branch and at most ``K - 1`` hedges.
       line_length: ``C``, tokens that a line can hold, at least ``G``.
+      trust: least probability of a verdict of H-RAD that is followed.
     """
 
     branches: int
     line_length: int
+    trust: float
 
     def hedge_values(self, confidence: jax.Array, chances: jax.Array, trunk: jax.Array) -> jax.Array:
         """Values of the possible hedges of one row: the largest ``K - 1`` become branches.

@@ -9,11 +9,12 @@ from sbjax.methods.checks import draft_length
 
 
 class Overlapped:
-    """See ``base.OverlappedMethod``; ``branches`` is 1 unless a method says otherwise."""
+    """See ``base.OverlappedMethod``; without hedges and H-RAD unless a method says otherwise."""
 
     overlapped: ClassVar[bool] = True
     branches: int = 1
     features: int = 0
+    trust: float = 0.0
 
     def __post_init__(self):
         draft_length(self.draft_length)

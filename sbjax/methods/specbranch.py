@@ -31,6 +31,7 @@ class SpecBranch(Overlapped):
       epsilon: 0 keeps whole lines at verdict 1.
       head_start: tokens that a main branch may be ahead of the others; None is ``G``.
       features: last layers of the target that H-RAD reads; 0 runs without it.
+      trust: a verdict of H-RAD of less probability counts as 1, undecided; 0 follows every verdict.
     """
 
     draft_length: int | str = 5
@@ -39,12 +40,14 @@ class SpecBranch(Overlapped):
     epsilon: float = 0.0
     head_start: int | None = None
     features: int = 0
+    trust: float = 0.0
 
     def __post_init__(self):
         super().__post_init__()
         integer("branches", self.branches, 1)
         integer("features", self.features, 0)
         number("epsilon", self.epsilon, 0, 1)
+        number("trust", self.trust, 0, 1)
         if self.head_start is not None:
             integer("head_start", self.head_start, 0)
         if self.hedge not in HEDGES:

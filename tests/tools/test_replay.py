@@ -38,10 +38,15 @@ def chains(arrays, length: int) -> tuple[int, int, int]:
 
 
 def test_a_policy_says_the_recorded_text_and_is_counted_row_by_row(arrays):
-    serial = replay(sbjax.SpS(3), Recording.of(arrays))
+    serial = replay(sbjax.SpS(3), Recording.of(arrays)).figures()
     assert (serial.tokens, serial.rounds, serial.accepted) == chains(arrays, 3)
     assert serial.speed_up(5) == pytest.approx(5 * serial.tokens / (5 * serial.rounds + serial.steps))
-    found = replay(sbjax.SpecBranch(3, branches=3), Recording.of(arrays))
+    replayed = replay(sbjax.SpecBranch(3, branches=3), Recording.of(arrays))
+    found = replayed.figures()
+    parts = [replayed.figures(slice(0, 1)), replayed.figures(slice(1, None))]
+    assert [sum(getattr(part, name) for part in parts) for name in ("tokens", "rounds", "hits")] == [
+        found.tokens, found.rounds, found.hits,
+    ]  # fmt: skip
     assert found.tokens == serial.tokens and found.steps == 3 * found.rounds
     for c, round_time in ((5, 5), (2, 3)):
         assert found.speed_up(c) == pytest.approx(c * found.tokens / (round_time * found.rounds))

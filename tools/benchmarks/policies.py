@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from replay.cases import Case, record_cases
 from replay.predictors import train_predictor
 from replay.recording import LAYERS
@@ -24,7 +25,13 @@ import sbjax
 from benchmarks.results import Results
 from sbjax.methods import PEARL, AdaEDL, SpecBranch, SpS
 
-LENGTHS = (3, 5, 10, 15)
+Runs = dict[tuple, Figures]
+"""By method, suite, temperature and part."""
+
+LENGTHS = (3, 5, 8, 10, 15)
+EPSILONS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+TRUST = (0.0, 0.6, 0.8)
+PARTS = ("tuning", "reported")
 
 
 def settings() -> dict[str, list[sbjax.Method]]:
@@ -33,15 +40,16 @@ def settings() -> dict[str, list[sbjax.Method]]:
     return {
         "SpS": [SpS(g) for g in (2, 3, 4, 6, 8, 12)],
         "AdaEDL": [AdaEDL(16, threshold=t) for t in (0.2, 0.4, 0.6, 0.75)],
-        "PEARL": [PEARL(g) for g in (*LENGTHS, 8)],
-        "outcomes K=8": [SpecBranch(g, branches=8) for g in (*LENGTHS, 8)],
+        "PEARL": [PEARL(g) for g in LENGTHS],
+        "outcomes K=8": [SpecBranch(g, branches=8) for g in LENGTHS],
         "outcomes K=4": [SpecBranch(g, branches=4) for g in LENGTHS],
         "point": [
-            SpecBranch(g, branches=8, hedge="point", epsilon=e) for g, e in grid(LENGTHS, (0.0, 0.3, 0.6))
+            SpecBranch(g, branches=k, hedge="point", epsilon=e)
+            for g, k, e in grid(LENGTHS, (8, 32), EPSILONS)
         ],
         "point, H-RAD": [
-            SpecBranch(g, branches=8, hedge="point", epsilon=e, features=LAYERS + 1)
-            for g, e in grid((5, 10), (0.3, 0.6))
+            SpecBranch(g, branches=32, hedge="point", epsilon=e, features=LAYERS + 1, trust=t)
+            for g, e, t in grid((3, 5, 10, 15), (0.2, 0.3, 0.4, 0.5, 0.6), TRUST)
         ],
     }
 
@@ -50,15 +58,14 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     """Measures; see the module."""
     cases = record_cases(options, console)
     quick_compile()
-    predictors, accuracy = {}, {}
-    for temperature in options.temperature:
-        parts = [case.training for case in cases if case.temperature == temperature]
-        predictors[temperature], accuracy[str(temperature)] = train_predictor(parts, options.hrad_lengths)
-    results.put(predictors=accuracy)
+    predictor, accuracy = train_predictor([case.training for case in cases], options.hrad_lengths)
+    results.put(predictor=accuracy)
+    parts = [getattr(case, part) for case in cases for part in PARTS]
+    together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     keys = list(itertools.product(cases, options.c))
     found = [{"suite": case.suite, "temperature": case.temperature, "c": c, "rows": []} for case, c in keys]
     for name, methods in settings().items():
-        runs = _replay_all(name, methods, cases, predictors, console)
+        runs = _replay_all(name, methods, cases, together, predictor, console)
         for entry, (case, c) in zip(found, keys, strict=True):
             entry["rows"].append(_best(methods, name, case, c, runs))
             if name.startswith("point"):
@@ -71,22 +78,26 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         console.print(_table(entry))
 
 
-def _replay_all(name: str, methods, cases: list[Case], predictors, console: Console) -> dict[tuple, Figures]:
-    """Every setting of a method on both parts of every case."""
+def _replay_all(name: str, methods, cases: list[Case], together, predictor, console: Console) -> Runs:
+    """Every setting of a method, on both parts of all cases at once."""
+    plain, seeing = (Recording.of(together, features=features) for features in (False, True))
+    bounds = np.cumsum([0] + [len(getattr(case, part)["length"]) for case in cases for part in PARTS])
+    places = itertools.product(cases, PARTS), itertools.pairwise(bounds)
+    rows = {
+        (case.suite, case.temperature, part): slice(*ends) for (case, part), ends in zip(*places, strict=True)
+    }
     runs = {}
     for method in track(methods, name, console=console):
-        for case in cases:
-            predictor = predictors[case.temperature] if getattr(method, "features", 0) else None
-            for part in ("tuning", "reported"):
-                recorded = Recording.of(getattr(case, part), features=predictor is not None)
-                runs[name, method, case.suite, case.temperature, part] = replay(method, recorded, predictor)
+        learned = bool(getattr(method, "features", 0))
+        replayed = replay(method, seeing if learned else plain, predictor if learned else None)
+        runs |= {(method, *key): replayed.figures(part) for key, part in rows.items()}
     return runs
 
 
 def _best(methods, name: str, case: Case, c: float, runs) -> dict[str, Any]:
     """The setting that is fastest on the tuning prompts."""
     return _row(
-        max(methods, key=lambda m: runs[name, m, case.suite, case.temperature, "tuning"].speed_up(c)),
+        max(methods, key=lambda m: runs[m, case.suite, case.temperature, "tuning"].speed_up(c)),
         name, case, c, runs,
     )  # fmt: skip
 
@@ -95,7 +106,7 @@ def _fewest_rollbacks(methods, name: str, case: Case, c: float, runs, least: flo
     """Among the settings that are at least so fast on the tuning prompts, the one that rolls back least."""
 
     def tuned(method) -> Figures:
-        return runs[name, method, case.suite, case.temperature, "tuning"]
+        return runs[method, case.suite, case.temperature, "tuning"]
 
     fast = [method for method in methods if tuned(method).speed_up(c) >= least]
     chosen = min(fast or methods, key=lambda m: tuned(m).rolled_back / max(1, tuned(m).drafted))
@@ -103,9 +114,7 @@ def _fewest_rollbacks(methods, name: str, case: Case, c: float, runs, least: flo
 
 
 def _row(method, name: str, case: Case, c: float, runs) -> dict[str, Any]:
-    tuned, reported = (
-        runs[name, method, case.suite, case.temperature, part] for part in ("tuning", "reported")
-    )
+    tuned, reported = (runs[method, case.suite, case.temperature, part] for part in ("tuning", "reported"))
     fields = {field: value for field, value in dataclasses.asdict(method).items() if value is not None}
     return {"method": name, "settings": fields, "tuning_speed_up": tuned.speed_up(c), **reported.summary(c)}
 
@@ -131,4 +140,4 @@ def _table(entry: dict[str, Any]) -> Table:
     return table
 
 
-SHOWN = ("draft_length", "branches", "epsilon", "threshold", "target_acceptance")
+SHOWN = ("draft_length", "branches", "epsilon", "trust", "threshold", "target_acceptance")

@@ -29,7 +29,8 @@ class Case:
       temperature: of all its rows.
       tuning: recording of the prompts that settings are chosen on.
       reported: of those that figures are of.
-      training: of further ones that H-RAD learns from; without any, the tuning prompts.
+      training: what H-RAD learns from: further prompts, at the first temperature where they were asked for,
+        elsewhere the tuning prompts.
     """
 
     suite: str
@@ -53,8 +54,9 @@ def record_cases(options: argparse.Namespace, console: Console) -> list[Case]:
     tokenizer = sbjax.Tokenizer.from_folder(options.target)
     cases = []
     for path, temperature in itertools.product(options.prompts, options.temperature):
-        chat = argparse.Namespace(**{**vars(options), "chat": path.stem in options.chat_suites})
-        suite = read_suite(path, tokenizer, chat)
+        train = options.train if temperature == options.temperature[0] else 0
+        changed = {"chat": path.stem in options.chat_suites, "train": train}
+        suite = read_suite(path, tokenizer, argparse.Namespace(**{**vars(options), **changed}))
         cases.append(_case(suite, temperature, _batches(suite, temperature, pair, options, console), options))
     return cases
 

@@ -84,7 +84,26 @@ def make_engine(method: sbjax.Method, recorded: Recording) -> sbjax.Engine:
     return sbjax.Engine(RecordedTarget(rows.shape[1], width=width), draft, method, VOCABULARY)
 
 
-def replay(method: sbjax.Method, recorded: Recording, predictor=None) -> Figures:
+@dataclasses.dataclass(frozen=True)
+class Replayed:
+    """Counts of one policy by row, each row a run of its own.
+
+    Attributes:
+      counts: ``[R]`` by name, see ``Figures``.
+      method: the policy.
+    """
+
+    counts: dict[str, np.ndarray]
+    method: sbjax.Method
+
+    def figures(self, rows=slice(None)) -> Figures:
+        """The counts of some rows together."""
+        return Figures(
+            **{name: int(count[rows].sum()) for name, count in self.counts.items()}, method=self.method
+        )
+
+
+def replay(method: sbjax.Method, recorded: Recording, predictor=None) -> Replayed:
     """Runs a policy over all rows of a recording at once; what is counted is that of single rows."""
     rows, positions = recorded.target["script"].shape
     engine = make_engine(method, recorded)
@@ -97,23 +116,20 @@ def replay(method: sbjax.Method, recorded: Recording, predictor=None) -> Figures
         slots=positions + engine.slack + 1,
     )  # fmt: skip
     state = sbjax.run(engine, params, state, jnp.int32(10 * positions))
-    counters = state.statistics.host()
     text, said = np.asarray(state.text), np.asarray(recorded.target["script"])
     for row, limit in enumerate(limits):
         if not np.array_equal(text[row, 1 : limit + 1], said[row, :limit]):
             raise AssertionError(f"row {row} of the replay is not the recorded text")
-    total = {name: int(np.sum(getattr(counters, name))) for name in ("rolled_back", "trimmed", "drafted")}
-    rounds = int(counters.rounds.sum())
-    return Figures(
-        tokens=int(counters.emitted.sum()),
-        rounds=rounds,
-        steps=rounds * method.draft_length if method.overlapped else total["drafted"],
-        hits=int(counters.hits_main.sum() + counters.hits_hedge.sum()),
-        accepted=int(counters.accepted.sum()),
-        tested=int(counters.tested.sum()),
-        method=method,
-        **total,
-    )
+    return Replayed(_counts(state.statistics.host(), method), method)
+
+
+def _counts(counters: sbjax.Statistics, method: sbjax.Method) -> dict[str, np.ndarray]:
+    names = ("rounds", "rolled_back", "trimmed", "drafted", "accepted", "tested", "hits_main", "hits_hedge")
+    found = {name: getattr(counters, name).reshape(len(counters.rounds), -1).sum(1) for name in names}
+    found["hits"] = found.pop("hits_main") + found.pop("hits_hedge")
+    found["tokens"] = counters.emitted
+    found["steps"] = found["rounds"] * method.draft_length if method.overlapped else found["drafted"]
+    return found
 
 
 def quick_compile() -> None:
