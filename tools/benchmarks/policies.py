@@ -29,7 +29,7 @@ Runs = dict[tuple, Figures]
 """By method, suite, temperature and part."""
 
 LENGTHS = (3, 5, 8, 10, 15)
-EPSILONS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+EPSILONS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 TRUST = (0.0, 0.6, 0.8)
 PARTS = ("tuning", "reported")
 
@@ -41,15 +41,15 @@ def settings() -> dict[str, list[sbjax.Method]]:
         "SpS": [SpS(g) for g in (2, 3, 4, 6, 8, 12)],
         "AdaEDL": [AdaEDL(16, threshold=t) for t in (0.2, 0.4, 0.6, 0.75)],
         "PEARL": [PEARL(g) for g in LENGTHS],
-        "outcomes K=8": [SpecBranch(g, branches=8) for g in LENGTHS],
+        "outcomes K=8": [SpecBranch(g, branches=8, epsilon=e) for g, e in grid(LENGTHS, (0.0, 0.3, 0.5))],
         "outcomes K=4": [SpecBranch(g, branches=4) for g in LENGTHS],
         "point": [
             SpecBranch(g, branches=k, hedge="point", epsilon=e)
-            for g, k, e in grid(LENGTHS, (8, 32), EPSILONS)
+            for g, k, e in grid((3, 5, 10, 15), (8, 32), EPSILONS)
         ],
         "point, H-RAD": [
             SpecBranch(g, branches=32, hedge="point", epsilon=e, features=LAYERS + 1, trust=t)
-            for g, e, t in grid((3, 5, 10, 15), (0.2, 0.3, 0.4, 0.5, 0.6), TRUST)
+            for g, e, t in grid((3, 5, 10, 15), (0.3, 0.5), TRUST)
         ],
     }
 
