@@ -232,6 +232,7 @@ def _add_policies(commands) -> None:
     _add_prompts(parser, many=True, tune=8, report=8)
     _add_chat_suites(parser)
     add = parser.add_argument
+    add("--methods", nargs="+", metavar="NAME", help="of the table, beside PEARL (default: all)")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
     add("--c", type=float, nargs="+", default=[3.0, 5.0, 10.0, 15.0], metavar="C", help="t_target / t_draft")
     add("--batch", type=positive, default=16, metavar="B", help="rows recorded at a time")

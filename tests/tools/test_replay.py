@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from replay.recorded_models import RECORDED, VOCABULARY
-from replay.recording import weakened
+from replay.recording import fingerprint, recording, weakened
 from replay.replaying import Recording, replay
 
 import sbjax
@@ -59,3 +59,20 @@ def test_a_weakened_draft_keeps_its_mass_and_says_the_same_text_less_surely(arra
     assert (np.diff(worse["rows"], axis=-1) <= 0).all()
     assert worse["script"][0, 5] == VOCABULARY - 1
     assert (worse["script"] == 0).mean() < (arrays["script"] == 0).mean()
+
+
+def test_a_recording_is_made_once_and_one_of_something_else_is_refused(arrays, tmp_path):
+    path, wanted = (
+        tmp_path / "kept" / "suite.npz",
+        {"temperature": 0.0, "prompts": fingerprint([[1, 2], [3]])},
+    )
+    made = []
+    for _ in range(2):
+        found = recording(path, wanted, lambda: made.append(None) or arrays)
+        assert found.keys() == arrays.keys()
+        np.testing.assert_array_equal(found["rows"], arrays["rows"])
+    assert len(made) == 1 and list(path.parent.iterdir()) == [path]
+    with pytest.raises(
+        ValueError, match="was recorded with another prompts: give another --recordings folder"
+    ):
+        recording(path, {**wanted, "prompts": fingerprint([[1], [2, 3]])}, dict)

@@ -16,7 +16,7 @@ import numpy as np
 from replay.cases import Case, record_cases
 from replay.predictors import train_predictor
 from replay.recording import LAYERS
-from replay.replaying import Figures, Recording, quick_compile, replay
+from replay.replaying import Figures, Recording, replay
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -44,27 +44,30 @@ def settings() -> dict[str, list[sbjax.Method]]:
         "outcomes K=8": [SpecBranch(g, branches=8, epsilon=e) for g, e in grid(LENGTHS, (0.0, 0.3, 0.5))],
         "outcomes K=4": [SpecBranch(g, branches=4) for g in LENGTHS],
         "point": [
-            SpecBranch(g, branches=k, hedge="point", epsilon=e)
-            for g, k, e in grid((3, 5, 10, 15), (8, 32), EPSILONS)
+            SpecBranch(g, branches=32, hedge="point", epsilon=e) for g, e in grid((3, 5, 10, 15), EPSILONS)
         ],
         "point, H-RAD": [
             SpecBranch(g, branches=32, hedge="point", epsilon=e, features=LAYERS + 1, trust=t)
-            for g, e, t in grid((3, 5, 10, 15), (0.3, 0.5), TRUST)
+            for g, e, t in grid((5, 10), (0.3, 0.5), TRUST)
         ],
     }
 
 
 def run(options: argparse.Namespace, results: Results, console: Console) -> None:
-    """Measures; see the module."""
+    """Measures; see the module.
+
+    Raises:
+      ValueError: a method is unknown, or there are too few prompts.
+    """
+    chosen = _chosen(options)
     cases = record_cases(options, console)
-    quick_compile()
     predictor, accuracy = train_predictor([case.training for case in cases], options.hrad_lengths)
     results.put(predictor=accuracy)
     parts = [getattr(case, part) for case in cases for part in PARTS]
     together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     keys = list(itertools.product(cases, options.c))
     found = [{"suite": case.suite, "temperature": case.temperature, "c": c, "rows": []} for case, c in keys]
-    for name, methods in settings().items():
+    for name, methods in chosen.items():
         runs = _replay_all(name, methods, cases, together, predictor, console)
         for entry, (case, c) in zip(found, keys, strict=True):
             entry["rows"].append(_best(methods, name, case, c, runs))
@@ -76,6 +79,15 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         results.put(cases=found)
     for entry in found:
         console.print(_table(entry))
+
+
+def _chosen(options: argparse.Namespace) -> dict[str, list[sbjax.Method]]:
+    """The settings of the methods that were asked for, and of PEARL, which others are compared with."""
+    every = settings()
+    wanted = ["PEARL", *(options.methods or every)]
+    if unknown := [name for name in wanted if name not in every]:
+        raise ValueError(f"there is no method {unknown[0]!r}; there are {', '.join(every)}")
+    return {name: methods for name, methods in every.items() if name in wanted}
 
 
 def _replay_all(name: str, methods, cases: list[Case], together, predictor, console: Console) -> Runs:

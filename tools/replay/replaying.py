@@ -3,7 +3,6 @@
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -130,8 +129,3 @@ def _counts(counters: sbjax.Statistics, method: sbjax.Method) -> dict[str, np.nd
     found["tokens"] = counters.emitted
     found["steps"] = found["rounds"] * method.draft_length if method.overlapped else found["drafted"]
     return found
-
-
-def quick_compile() -> None:
-    """Programs of recorded models are tiny: compiling them is what takes time."""
-    jax.config.update("jax_disable_most_optimizations", True)
