@@ -68,8 +68,10 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     """
     chosen = _chosen(options)
     cases = record_cases(options, console)
-    predictor, accuracy = train_predictor([case.training for case in cases], options.hrad_lengths)
-    results.put(predictor=accuracy)
+    predictor = None
+    if any(getattr(method, "features", 0) for methods in chosen.values() for method in methods):
+        predictor, accuracy = train_predictor([case.training for case in cases], options.hrad_lengths)
+        results.put(predictor=accuracy)
     parts = [getattr(case, part) for case in cases for part in PARTS]
     together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     keys = list(itertools.product(cases, options.c))
