@@ -57,6 +57,7 @@ def test_settings_of_any_method(call):
         "epsilon": 0.1,
         "head_start": 1,
         "features": 0,
+        "trust": 0.0,
     }
     for shown in ("SpecBranch(2)", "hits of a hedge", "misses", "target forwards by tokens", "trimmed"):
         assert shown in table
