@@ -123,13 +123,17 @@ def _best(methods, name: str, case: Case, c: float, runs) -> dict[str, Any]:
 
 
 def _fewest_rollbacks(methods, name: str, case: Case, c: float, runs, least: float) -> dict[str, Any]:
-    """Among the settings that are at least so fast on the tuning prompts, the one that rolls back least."""
+    """Among the settings that are at least so fast on the tuning prompts, the one that rolls back least.
+
+    Where none is so fast it is the fastest.
+    """
 
     def tuned(method) -> Figures:
         return runs[method, case.suite, case.temperature, "tuning"]
 
     fast = [method for method in methods if tuned(method).speed_up(c) >= least]
-    chosen = min(fast or methods, key=lambda m: tuned(m).rolled_back / max(1, tuned(m).drafted))
+    fast = fast or [max(methods, key=lambda method: tuned(method).speed_up(c))]
+    chosen = min(fast, key=lambda method: tuned(method).rolled_back / max(1, tuned(method).drafted))
     return _row(chosen, name, case, c, runs) | {"method": f"{name}, fewest rollbacks"}
 
 
