@@ -26,7 +26,8 @@ class SpecBranch(Overlapped):
 
     Attributes:
       draft_length: ``G``, draft steps a round and branch, or "auto".
-      branches: ``K`` (``k_max`` of the paper).
+      branches: ``K`` (``k_max`` of the paper); at a point the draft must be less sure than ``1 - 2 / K``
+        to get a hedge at all, so there many branches pay.
       hedge: "point" or "outcomes".
       epsilon: 0 keeps whole lines at verdict 1.
       head_start: tokens that a main branch may be ahead of the others; None is ``G``.
