@@ -24,7 +24,7 @@ ENGINE = sbjax.Engine(TARGET, DRAFT, sbjax.SpecBranch(2, branches=2), 61)
 
 @pytest.fixture
 def seen(monkeypatch):
-    """The devices of the mesh that every kernel was traced under; () without one."""
+    """How many devices the mesh has that every kernel was traced under; 0 without one."""
     kind, found = tuning.device_kind, []
 
     def looked():

@@ -157,7 +157,7 @@ def kernels(program: str) -> set[str]:
     )
 
 
-@pytest.mark.parametrize(("chip", "engine"), [("v5e", WIDE), ("v6e", SMALL)])
+@pytest.mark.parametrize(("chip", "engine"), [("v5e", WIDE), ("v5p", SMALL), ("v6e", SMALL)])
 def test_a_whole_run_of_specbranch(chip, engine):
     here = SingleDeviceSharding(chips(chip)[0])
     place = lambda leaf: here  # noqa: E731

@@ -22,6 +22,7 @@ from command_line.timing import turns
 
 import sbjax
 from sbjax import step_timing
+from sbjax.loops import two_meshes
 from sbjax.methods import PEARL
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -103,11 +104,11 @@ def test_sampling_cost_covers_all_settings(call, monkeypatch):
 
 
 def test_kernels_times_every_operation_at_every_shape(call):
-    arguments = ("--slots", "256", "--rows", "1", "3", "--tokens", "2", "--vocab-size", "64")
+    arguments = ("--slots", "128", "256", "--rows", "1", "3", "--tokens", "2", "--vocab-size", "64")
     quick = ("--calls", "2", "--turns", "3", "--dtype", "float32", "--bandwidth", "10")
     code, printed, _, found = call("kernels", *arguments, *quick, "--shape", "qwen2.5-coder-1.5b")
-    assert code == 0 and len(found["cases"]) == 2 * 2 + 2
-    assert found["cases"][0]["bytes"] == 2 * 4 * 1 * 2 * 128 * (256 + 2)
+    assert code == 0 and len(found["cases"]) == 2 * 2 * 2 + 2
+    assert found["cases"][0]["bytes"] == 2 * 4 * 1 * 2 * 128 * (128 + 2)
     for case in found["cases"]:
         assert [len(taken) for taken in case["turns"].values()] == [3]
         assert case["milliseconds"]["reference"] > 0 and case["largest_difference"]["reference"] == 0
@@ -131,8 +132,10 @@ def test_methods_tunes_and_reports_on_different_prompts(call):
 
 def test_every_method_with_the_models_apart(call):
     arguments = ("--prompts", call.suite, "--report", "1", "--max-new-tokens", "8", "--temperature", "0")
+    reads = two_meshes.host_read.count
     code, out, err, found = call("every-method", *arguments, "--apart", "--methods", "PEARL")
     assert code == 0 and "1 of 1" in out, err
+    assert two_meshes.host_read.count > reads
     rows = found["cases"][0]["methods"]
     assert rows["PEARL"]["tokens"] == rows["plain"]["tokens"] and rows["PEARL"]["differences"] == []
     times = sbjax.StepTimes.from_tables(found["target_seconds"], found["draft_seconds"])

@@ -62,10 +62,8 @@ def test_a_weakened_draft_keeps_its_mass_and_says_the_same_text_less_surely(arra
 
 
 def test_a_recording_is_made_once_and_one_of_something_else_is_refused(arrays, tmp_path):
-    path, wanted = (
-        tmp_path / "kept" / "suite.npz",
-        {"temperature": 0.0, "prompts": fingerprint([[1, 2], [3]])},
-    )
+    path = tmp_path / "kept" / "suite.npz"
+    wanted = {"temperature": 0.0, "prompts": fingerprint([[1, 2], [3]])}
     made = []
     for _ in range(2):
         found = recording(path, wanted, lambda: made.append(None) or arrays)
