@@ -236,7 +236,7 @@ def _add_policies(commands) -> None:
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T", help="each is a case")
     add("--c", type=float, nargs="+", default=[3.0, 5.0, 10.0, 15.0], metavar="C", help="t_target / t_draft")
     add("--batch", type=positive, default=16, metavar="B", help="rows recorded at a time")
-    add("--train", type=natural, default=0, metavar="N", help="more prompts, for H-RAD (0: tuning ones)")
+    add("--train", type=natural, default=0, metavar="N", help="more, for H-RAD, at the first temperature")
     add("--weaken", type=float, default=0.0, metavar="S", help="noise on the draft's log-probabilities, nats")
     add("--hrad-lengths", type=positive, nargs="+", default=[5, 10], metavar="G", help="H-RAD learns from")
     add(

@@ -8,7 +8,6 @@ times measured in the same call.
 import argparse
 import dataclasses
 import itertools
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sbjax
+from benchmarks.asked import choose, load_pair
 from benchmarks.decoding import Decoder, Run, add_statistics
 from benchmarks.near_ties import explain
 from benchmarks.results import Results
@@ -52,12 +52,8 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     if options.report % options.batch:
         raise ValueError(f"--report {options.report} prompts are no whole batches of {options.batch}")
     chosen = _chosen(options)
-    target, draft = _load(options)
-    target.tokenizer.require_same(draft.tokenizer)
-    suites = [
-        read_suite(path, target.tokenizer, _chat(options, path.stem in options.chat_suites))
-        for path in options.prompts
-    ]
+    target, draft = _apart(load_pair(options)) if options.apart else load_pair(options)
+    suites = [read_suite(path, target.tokenizer, options) for path in options.prompts]
     decoders = {
         name: Decoder(target, draft if method.draft_length else None, method)
         for name, method in chosen.items()
@@ -88,37 +84,27 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         console.print(_table(found[-1]))
 
 
-def _load(options: argparse.Namespace) -> list[sbjax.Model]:
-    """Target and draft; apart they are bound to the first and the second device."""
-    found = [sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft)]
-    if not options.apart:
-        return found
+def _apart(models: tuple[sbjax.Model, sbjax.Model]) -> tuple[sbjax.Model, ...]:
+    """Target and draft, bound to the first and the second device."""
     devices = jax.devices()
     if len(devices) < 2:
         raise ValueError(
             "--apart needs two devices, there is one; on a CPU give it two of one thread each with "
             'XLA_FLAGS="--xla_force_host_platform_device_count=2 --xla_cpu_multi_thread_eigen=false"'
         )
-    return [
+    return tuple(
         dataclasses.replace(model, params=jax.device_put(model.params, device))
-        for model, device in zip(found, devices[:2], strict=True)
-    ]
+        for model, device in zip(models, devices[:2], strict=True)
+    )
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, sbjax.Method]:
     """The methods that were asked for, and plain decoding."""
-    every = methods(options.draft_length)
+    every, where = methods(options.draft_length), ""
     if options.apart:
         every = {name: method for name, method in every.items() if name == "plain" or method.overlapped}
-    wanted = ["plain", *(options.methods or every)]
-    if unknown := [name for name in wanted if name not in every]:
-        where = " with the models apart" if options.apart else ""
-        raise ValueError(f"there is no method {unknown[0]!r}{where}; there are {', '.join(every)}")
-    return {name: method for name, method in every.items() if name in wanted}
-
-
-def _chat(options: argparse.Namespace, chat: bool) -> argparse.Namespace:
-    return argparse.Namespace(**{**vars(options), "chat": chat})
+        where = " with the models apart"
+    return choose(every, options.methods, "plain", where)
 
 
 def _step_times(target, draft, decoders, rows: int, slots: int, console: Console) -> dict[str, dict]:

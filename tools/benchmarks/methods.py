@@ -8,7 +8,6 @@ import argparse
 import itertools
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from command_line.timing import turns
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sbjax
+from benchmarks.asked import load_pair
 from benchmarks.decoding import Decoder, Run, add_statistics
 from benchmarks.near_ties import explain
 from benchmarks.results import Results
@@ -41,11 +41,7 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     for batch, name in itertools.product(options.batch, ("tune", "report")):
         if getattr(options, name) % batch:
             raise ValueError(f"--{name} {getattr(options, name)} prompts are no whole batches of {batch}")
-    target = sbjax.load(Path(options.target), options.dtype)
-    draft = sbjax.load(Path(options.draft), options.dtype)
-    if target.tokenizer is None:
-        raise ValueError(f"{options.target} has no tokenizer for the prompts")
-    target.tokenizer.require_same(draft.tokenizer)
+    target, draft = load_pair(options, options.dtype)
     suites = [read_suite(path, target.tokenizer, options) for path in options.prompts]
     bench = _Bench(target, draft, options)
     found: list[dict[str, Any]] = []

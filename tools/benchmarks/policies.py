@@ -22,6 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 import sbjax
+from benchmarks.asked import choose
 from benchmarks.results import Results
 from sbjax.methods import PEARL, AdaEDL, SpecBranch, SpS
 
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
     Raises:
       ValueError: a method is unknown, or there are too few prompts.
     """
-    chosen = _chosen(options)
+    chosen = choose(settings(), options.methods, "PEARL")
     cases = record_cases(options, console)
     predictor = None
     if any(getattr(method, "features", 0) for methods in chosen.values() for method in methods):
@@ -89,18 +90,10 @@ def run(options: argparse.Namespace, results: Results, console: Console) -> None
         console.print(_table(entry))
 
 
-def _chosen(options: argparse.Namespace) -> dict[str, list[sbjax.Method]]:
-    """The settings of the methods that were asked for, and of PEARL, which others are compared with."""
-    every = settings()
-    wanted = ["PEARL", *(options.methods or every)]
-    if unknown := [name for name in wanted if name not in every]:
-        raise ValueError(f"there is no method {unknown[0]!r}; there are {', '.join(every)}")
-    return {name: methods for name, methods in every.items() if name in wanted}
-
-
 def _replay_all(name: str, methods, cases: list[Case], together, predictor, console: Console) -> Runs:
     """Every setting of a method, on both parts of all cases at once."""
-    plain, seeing = (Recording.of(together, features=features) for features in (False, True))
+    learned = bool(getattr(methods[0], "features", 0))
+    recorded = Recording.of(together, features=learned)
     bounds = np.cumsum([0] + [len(getattr(case, part)["length"]) for case in cases for part in PARTS])
     places = itertools.product(cases, PARTS), itertools.pairwise(bounds)
     rows = {
@@ -108,8 +101,7 @@ def _replay_all(name: str, methods, cases: list[Case], together, predictor, cons
     }
     runs = {}
     for method in track(methods, name, console=console):
-        learned = bool(getattr(method, "features", 0))
-        replayed = replay(method, seeing if learned else plain, predictor if learned else None)
+        replayed = replay(method, recorded, predictor if learned else None)
         runs |= {(method, *key): replayed.figures(part) for key, part in rows.items()}
     return runs
 

@@ -41,14 +41,14 @@ def read_suite(path: Path, tokenizer: sbjax.Tokenizer, options: argparse.Namespa
     Args:
       path: a .jsonl file.
       tokenizer: the target's.
-      options: ``field``, ``chat``, ``tune``, ``report``, ``max_prompt_tokens``, and where there are
-        training prompts ``train``.
+      options: ``field``, ``chat``, ``tune``, ``report``, ``max_prompt_tokens``; where they are there
+        ``chat_suites``, the names of files to which ``chat`` applies anyway, and ``train``.
 
     Raises:
       ValueError: there are too few prompts that are short enough.
     """
     prompts = read_prompts(path, options.field)
-    if options.chat:
+    if options.chat or path.stem in getattr(options, "chat_suites", ()):
         prompts = [as_chat(prompt) for prompt in prompts]
     ids = token_lists(prompts, tokenizer, tokenizer.vocab_size)
     order = np.random.default_rng(0).permutation(len(ids))

@@ -5,10 +5,10 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.asked import load_pair
 from benchmarks.suites import Suite, read_suite
 from rich.console import Console
 from rich.progress import track
@@ -50,21 +50,15 @@ def record_cases(options: argparse.Namespace, console: Console) -> list[Case]:
     Raises:
       ValueError: a suite has too few prompts, or a file holds a recording of something else.
     """
-    pair = functools.cache(lambda: _load_pair(options))
+    pair = functools.cache(lambda: load_pair(options))
     tokenizer = sbjax.Tokenizer.from_folder(options.target)
     cases = []
     for path, temperature in itertools.product(options.prompts, options.temperature):
-        train = options.train if temperature == options.temperature[0] else 0
-        changed = {"chat": path.stem in options.chat_suites, "train": train}
-        suite = read_suite(path, tokenizer, argparse.Namespace(**{**vars(options), **changed}))
+        suite = read_suite(path, tokenizer, options)
+        if temperature != options.temperature[0]:
+            suite = dataclasses.replace(suite, training=[])
         cases.append(_case(suite, temperature, _batches(suite, temperature, pair, options, console), options))
     return cases
-
-
-def _load_pair(options: argparse.Namespace) -> tuple[sbjax.Model, sbjax.Model]:
-    target, draft = (sbjax.load(Path(folder), "float32") for folder in (options.target, options.draft))
-    target.tokenizer.require_same(draft.tokenizer)
-    return target, draft
 
 
 def _batches(

@@ -1,4 +1,4 @@
-"""H-RAD for recordings: trained on replayed rounds of the tuning prompts."""
+"""H-RAD for recordings: trained on replayed rounds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def train_predictor(
     A recording is replayed from several places, so that lines begin anywhere in the text.
 
     Args:
-      parts: recordings of the tuning prompts.
+      parts: recordings of what it may learn from.
       lengths: draft lengths to record with; the predictor sees how long a line is.
 
     Returns:
